@@ -26,7 +26,7 @@ use crate::disk::maps::CHUNK;
 use crate::disk::mark::{self, Mark};
 use crate::disk::space::SEGMENT;
 use crate::disk::superblock::Superblock;
-use crate::pages::lookup::{Border, Borders, check_level, children};
+use crate::pages::lookup::{Border, Borders, check_borders, check_level, children};
 use crate::pages::node::Page;
 use crate::records::blob::Blob;
 use crate::records::changes::{Change, next_commit};
@@ -348,6 +348,10 @@ impl Salvage<'_> {
                 .insert((table.id, from.unwrap_or_default()), (0, to));
             return Ok(());
         };
+        if let Err(why) = check_borders(&page, (&from, &to)) {
+            self.report
+                .lose(table.name(), (from.clone(), to.clone()), why);
+        }
         if page.level() > 0 {
             for (child, borders) in children(&page, &(from, to)) {
                 self.tree(table, child, borders, Some(page.level()))?;

@@ -13,6 +13,8 @@
 //! on the half of an inner page. A cell may not fit on the half of a dense leaf; then that half is
 //! split too.
 
+use std::cmp::Ordering;
+
 use senko_io::{PAGE_SIZE, le};
 
 use crate::disk::entry::HEAD;
@@ -33,6 +35,8 @@ const VALUE_BYTES: usize = HEAD + 14;
 const BLOB: u16 = 0x8000;
 /// With at most this many cells, only binary search is used.
 const FEW: usize = 8;
+/// The fault of a page whose keys do not ascend.
+pub(crate) const OUT_OF_ORDER: &str = "a page of a tree has keys that are not in their order";
 /// Bytes for slots and cells.
 pub(crate) const ROOM: usize = PAGE_SIZE - SLOTS;
 const _: () = assert!(ROOM / 2 + MAX_CELL + 2 + (MAX_CELL + 2) / 2 <= ROOM);
@@ -50,11 +54,20 @@ impl Page {
         page
     }
 
-    /// A page that was read; `None` if a cell or the slots lie outside of it. Every read checks
-    /// that. [`Page::is_sorted`] checks that keys ascend, which the checksum normally guarantees.
+    /// A page that was read; `None` if it has a fault ([`Page::fault`]).
     pub fn read(bytes: &[u8]) -> Option<Page> {
         let page = Page(bytes.try_into().ok()?);
-        page.is_well_formed().then_some(page)
+        page.fault().is_none().then_some(page)
+    }
+
+    /// What is wrong with a page: a cell or the slots lie outside of it, or its keys do not ascend.
+    /// Every read of the device checks that, once for all that use the page. A right checksum says
+    /// only that the bytes are as somebody wrote them.
+    pub fn fault(&self) -> Option<&'static str> {
+        if !self.is_well_formed() {
+            return Some("a page of a tree is not well formed");
+        }
+        (!self.is_sorted()).then_some(OUT_OF_ORDER)
     }
 
     /// A page with these bytes, unchecked.
@@ -68,7 +81,7 @@ impl Page {
     }
 
     /// Whether all cells and the slots lie inside, and the cells take the bytes that the head says.
-    pub fn is_well_formed(&self) -> bool {
+    fn is_well_formed(&self) -> bool {
         if self.0[FORM] != 0 {
             let (key, bytes) = self.shape();
             return self.0[FORM] == DENSE
@@ -105,9 +118,20 @@ impl Page {
         are_inside && taken == PAGE_SIZE - low
     }
 
-    /// Whether keys ascend (NODE-1).
+    /// Whether keys ascend (NODE-1). Most pairs are told apart by their first eight bytes.
     pub fn is_sorted(&self) -> bool {
-        (1..self.count()).all(|nth| self.key(nth - 1) < self.key(nth))
+        let mut before: Option<(u64, &[u8])> = None;
+        (0..self.count()).all(|nth| {
+            let key = self.key(nth);
+            let first = number(key);
+            let ascends = before.is_none_or(|(number, before)| match number.cmp(&first) {
+                Ordering::Less => true,
+                Ordering::Equal => before < key,
+                Ordering::Greater => false,
+            });
+            before = Some((first, key));
+            ascends
+        })
     }
 
     pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
@@ -228,9 +252,9 @@ impl Page {
         while from < to {
             let middle = (from + to) / 2;
             match self.key(middle).cmp(key) {
-                std::cmp::Ordering::Less => from = middle + 1,
-                std::cmp::Ordering::Greater => to = middle,
-                std::cmp::Ordering::Equal => return Ok(middle),
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Ok(middle),
             }
         }
         Err(from)
