@@ -494,6 +494,68 @@ fn a_damaged_superblock_is_named_and_loses_nothing() {
     }
 }
 
+/// `verify` used to find nothing in the superblock's other slot while there was one checkpoint,
+/// even if it held another program's page, nor in pages that are zero, nor an older copy of a
+/// superblock.
+#[test]
+fn every_page_of_the_first_segment_is_checked() {
+    let [first, second] = [(); 2].map(|()| senko_dbm::example::Folder::new());
+    let (young, old) = (young(first.path()), closed(second.path()));
+    let flip = |image: &[u8], page: usize, byte: usize| {
+        let mut bytes = image[page * PAGE..][..PAGE].to_vec();
+        bytes[byte] ^= 4;
+        bytes
+    };
+    let mut rng = Rng::new(seed("first_segment"));
+    let random: Vec<u8> = (0..PAGE).map(|_| rng.below(256) as u8).collect();
+    let mut cases: Vec<(&State, usize, Vec<u8>)> = Vec::new();
+    for page in [0, 1, 15] {
+        cases.push((&young, page, random.clone()));
+        cases.push((&young, page, flip(&young.image, page, 3000)));
+    }
+    for (page, byte) in [
+        (0, 5),
+        (1, 200),
+        (8, 17),
+        (9, 4000),
+        (7, 128),
+        (7, 4095),
+        (15, 0),
+    ] {
+        cases.push((&old, page, flip(&old.image, page, byte)));
+    }
+    for page in [0, 1, 8, 9] {
+        let earlier = old.earlier[page * PAGE..][..PAGE].to_vec();
+        let is_old = earlier != old.image[page * PAGE..][..PAGE];
+        if is_old && earlier.iter().any(|byte| *byte != 0) {
+            cases.push((&old, page, earlier));
+        }
+    }
+    assert!(
+        cases.len() > 13,
+        "no copy of a superblock was written again"
+    );
+    for (state, page, bytes) in cases {
+        let mut damaged = Damaged::new(state);
+        damaged.with_page(page, &bytes, |damaged, device| {
+            let reader = damaged.opened().unwrap();
+            assert!(read(&reader).unwrap() == state.expected);
+            let at = (page * PAGE) as u64;
+            let problems = reader.verify().unwrap().problems;
+            assert!(
+                matches!(&problems[..], [(_, DbmError::Damaged { offset, .. })] if *offset == at),
+                "{}, page {page}: {problems:?}",
+                state.what
+            );
+            // An opening to write mends the copies.
+            let writer = Database::open_device(Arc::new(device), quiet()).unwrap();
+            let is_copy = [0, 1, 8, 9].contains(&page);
+            let problems = writer.verify().unwrap().problems;
+            assert_eq!(problems.is_empty(), is_copy, "page {page}: {problems:?}");
+        });
+    }
+}
+
 /// Gives a page other bytes without a change of its checksum: 4 bytes at `spare` become what it
 /// takes. So everything that names the page by its checksum still does.
 fn forge(image: &mut [u8], page: usize, spare: usize, edit: impl FnOnce(&mut [u8])) {
