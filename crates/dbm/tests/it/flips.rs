@@ -556,6 +556,65 @@ fn every_page_of_the_first_segment_is_checked() {
     }
 }
 
+/// The pages of the superblocks, or the whole first segment, became zeros or something else. A
+/// repair used to refuse that, although all other pages were there.
+#[test]
+fn a_database_without_its_first_pages_is_saved() {
+    let mut rng = Rng::new(seed("first_pages"));
+    let all: Vec<usize> = (0..16).collect();
+    for state in states() {
+        for pages in [&[0, 1, 8, 9][..], &all] {
+            for is_random in [false, true] {
+                let what = format!("{}, pages {pages:?}, random: {is_random}", state.what);
+                let mut damaged = Damaged::new(&state);
+                let mut image = state.image.clone();
+                for page in pages {
+                    let random = |_| if is_random { rng.below(256) as u8 } else { 0 };
+                    let bytes: Vec<u8> = (0..PAGE).map(random).collect();
+                    image[page * PAGE..][..PAGE].copy_from_slice(&bytes);
+                }
+                std::fs::write(&damaged.path, &image).unwrap();
+                damaged.judge(&what, damaged.opened().and_then(|db| read(&db)));
+                assert_eq!(damaged.told, 1, "{what}");
+                let copy = damaged.folder.path().join("copy");
+                let report = Database::salvage(&damaged.path, &copy, |_| true).unwrap();
+                let found = read(&Database::open_to_read(&copy, quiet()).unwrap()).unwrap();
+                damaged.judge_copy(&what, &report, &found);
+                // Only commits that are in the tail alone are lost with it.
+                if state.what != "buffered" {
+                    assert!(found == state.expected, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// A file of another program that has some pages of a database is refused.
+#[test]
+fn a_file_with_few_pages_of_a_database_is_foreign() {
+    let folder = senko_dbm::example::Folder::new();
+    let state = closed(folder.path());
+    let path = folder.path().join("foreign");
+    let copy = folder.path().join("copy");
+    let saved = |others: usize| {
+        let mut image = vec![0; 16 * PAGE];
+        image.extend(&state.image[16 * PAGE..]);
+        image.extend(vec![b'x'; others * PAGE]);
+        std::fs::write(&path, &image).unwrap();
+        let saved = Database::salvage(&path, &copy, |_| true);
+        let _ = std::fs::remove_file(&copy);
+        saved
+    };
+    let entries = used_pages(&state.image)
+        .iter()
+        .filter(|page| **page >= 16)
+        .count();
+    assert!(saved(3 * entries).unwrap().records > 0);
+    let refused = saved(6 * entries);
+    assert!(matches!(refused, Err(DbmError::Foreign(_))), "{refused:?}");
+    assert!(!copy.exists());
+}
+
 /// Gives a page other bytes without a change of its checksum: 4 bytes at `spare` become what it
 /// takes. So everything that names the page by its checksum still does.
 fn forge(image: &mut [u8], page: usize, spare: usize, edit: impl FnOnce(&mut [u8])) {
