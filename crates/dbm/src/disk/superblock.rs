@@ -14,6 +14,10 @@ const SLOTS: [u64; 2] = [0, 8];
 /// Adjacent pages of a slot, each with a copy.
 const COPIES: u64 = 2;
 
+/// Above all numbers of checkpoints and of entries: both count, and locks on bytes of the file stand
+/// for checkpoints.
+const MOST: u64 = 1 << 60;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub checkpoint: u64,
@@ -54,6 +58,9 @@ impl Superblock {
         }
         if found < known {
             return Err(DbmError::OlderVersion { found, known });
+        }
+        if u64_at(16) >= MOST || u64_at(32) >= MOST {
+            return Ok(None);
         }
         Ok(Some(Superblock {
             checkpoint: u64_at(16),
@@ -207,6 +214,21 @@ mod tests {
             assert_eq!(page[at..at + 4], [value, value, 0, 0], "at byte {at}");
         }
         assert_eq!(Superblock::decode(&page).expect("known"), Some(superblock));
+        // Sums with such numbers used to end a program of a debug build.
+        for (checkpoint, sequence) in [(MOST, 1), (1, u64::MAX)] {
+            let at = Position {
+                sequence,
+                ..superblock.at
+            };
+            let forged = Superblock {
+                checkpoint,
+                at,
+                ..superblock
+            };
+            let mut page = vec![0; PAGE_SIZE];
+            forged.encode(&mut page);
+            assert_eq!(Superblock::decode(&page).expect("known"), None);
+        }
         for (version, text) in [(3, "version 3"), (1, "dump")] {
             page[8] = version;
             page[12..16].fill(0);
