@@ -383,8 +383,9 @@ fn run(command: &Command) -> Result<bool> {
         Command::Repair { place, to } => copied(place, Some(to), &mut out, |progress| {
             match Database::open_to_read(&place.file, Options::default()) {
                 Ok(db) => db.repair(to, progress),
-                // It does not open, for example because it has no checkpoint.
-                Err(senko_dbm::DbmError::Damaged { .. }) => {
+                // It does not open, for example because it has no checkpoint, or because its first
+                // pages are those of something else. Its other pages say whether it is a database.
+                Err(senko_dbm::DbmError::Damaged { .. } | senko_dbm::DbmError::Foreign(_)) => {
                     Database::salvage(&place.file, to, progress)
                 }
                 Err(error) => Err(error),

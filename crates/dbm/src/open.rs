@@ -37,6 +37,9 @@ use crate::writer::dirty::Began;
 /// it.
 pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;
 
+/// The last page of the first segment: it has nothing.
+const LAST: u64 = SEGMENT - 1;
+
 fn draw() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library draws new hash keys in each process.
@@ -136,6 +139,19 @@ fn checkpoint_of(
         .ok_or_else(|| DbmError::damaged(superblock.at.page, "the checkpoint is not whole"))
 }
 
+/// Pages of the first segment that have something where it is zero.
+fn strays(segment: &[u8]) -> Vec<DbmError> {
+    let pages = segment.chunks(PAGE_SIZE).zip(0..);
+    pages
+        .filter(|(page, number)| match *number {
+            mark::PAGE => page[mark::USED..].iter().any(|byte| *byte != 0),
+            LAST => page.iter().any(|byte| *byte != 0),
+            _ => false,
+        })
+        .map(|(_, number)| DbmError::damaged(number, "a page has something where it is zero"))
+        .collect()
+}
+
 /// Checks the superblock, and the log from there to entry `last`, of a database that is open.
 /// Returns the problems.
 pub(crate) fn check(
@@ -145,6 +161,7 @@ pub(crate) fn check(
 ) -> Result<Vec<DbmError>, DbmError> {
     let newest = Superblock::read(device)?.unwrap_or(*superblock);
     let mut problems = newest.broken_copies(device)?;
+    problems.extend(strays(&changing_pages(device)?));
     let mark = Mark {
         written: last,
         ..Mark::default()

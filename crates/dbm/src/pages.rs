@@ -129,14 +129,14 @@ impl Pages {
         loop {
             let place = version.place();
             let read = self.read_entry(place, Kind::Node, |bytes, _| {
-                let spare = &self.dram.spare;
-                spare
-                    .read(bytes)
-                    .filter(|page| page.id() == version.id)
-                    .ok_or_else(|| {
-                        let what = "a page of a tree is not well formed";
-                        DbmError::damaged(page_of(place), what)
-                    })
+                let bytes = bytes.try_into().expect("an entry is a page");
+                let page = self.dram.spare.filled(bytes);
+                let other = "a page of a tree has another number than belongs there";
+                let fault = page.fault();
+                match fault.or_else(|| (page.id() != version.id).then_some(other)) {
+                    Some(fault) => Err(DbmError::damaged(page_of(place), fault)),
+                    None => Ok(page),
+                }
             });
             match read {
                 Ok(page) => {

@@ -196,11 +196,22 @@ fn a_database_without_superblocks_is_repaired() {
     for copy in [0, 1, 8, 9] {
         bytes[copy * 4096 + 20] ^= 1;
     }
-    std::fs::write(scratch.join("x.db"), bytes).unwrap();
+    std::fs::write(scratch.join("x.db"), &bytes).unwrap();
     refused(&go(&["get", "x.db", "a"]), "no superblock is whole");
     let repair = go(&["repair", "x.db", "--to", "saved.db"]);
     assert!(repair.status.success(), "{}", out(&repair));
     assert_eq!(out(&go(&["range", "saved.db"])), "a\t1\nb\t2\n");
+    std::fs::remove_file(scratch.join("saved.db")).unwrap();
+    // The whole first segment became something else, or nothing; that used to be refused.
+    for byte in [0, b'x'] {
+        bytes[..16 * 4096].fill(byte);
+        std::fs::write(scratch.join("x.db"), &bytes).unwrap();
+        refused(&go(&["get", "x.db", "a"]), "not a Senko database");
+        let repair = go(&["repair", "x.db", "--to", "saved.db"]);
+        assert_eq!(repair.status.code(), Some(1), "{}", out(&repair));
+        assert_eq!(out(&go(&["range", "saved.db"])), "a\t1\nb\t2\n");
+        std::fs::remove_file(scratch.join("saved.db")).unwrap();
+    }
     std::fs::write(scratch.join("foreign"), vec![b'x'; 300_000]).unwrap();
     refused(
         &go(&["repair", "foreign", "--to", "y.db"]),

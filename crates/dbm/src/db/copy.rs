@@ -11,7 +11,8 @@ use rustc_hash::FxHashSet;
 use senko_io::{FileId, Unfinished};
 
 use crate::db::snapshot::Record;
-use crate::pages::lookup::{Borders, check_level, children};
+use crate::db::verify::is_alone;
+use crate::pages::lookup::{Border, Borders, check_borders, check_level, children};
 use crate::pages::node::Page;
 use crate::records::table::TableInfo;
 use crate::{Database, DbmError, Durability, Options, Snapshot, Table};
@@ -288,6 +289,7 @@ impl Database {
             batch: Vec::new(),
             bytes: 0,
             reached: FxHashSet::default(),
+            parts: FxHashSet::default(),
             report: CopyReport::default(),
         };
         let tables = copying.from.catalogue();
@@ -312,6 +314,8 @@ struct Copying<'a, P> {
     bytes: usize,
     /// Pages to which trees lead.
     reached: FxHashSet<u32>,
+    /// Parts of long values to which records lead.
+    parts: FxHashSet<u32>,
     report: CopyReport,
 }
 
@@ -323,7 +327,12 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         self.tree(&to, table.root, (None, None), None)?;
         self.put(&to)?;
         self.report.tables += 1;
-        let missing = table.count.saturating_sub(self.report.records - records);
+        let found = self.report.records - records;
+        if found != table.count && self.report.lost.len() == lost {
+            let what = format!("{found} records were found, {} are counted", table.count);
+            self.lose(&to, (None, None), DbmError::damaged(0, what))?;
+        }
+        let missing = table.count.saturating_sub(found);
         self.report.missing(lost, missing);
         Ok(())
     }
@@ -355,13 +364,21 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
             }
             Err(why) => return self.lose(to, borders, why),
         };
-        if page.level() > 0 {
+        let misplaced = check_borders(&page, (&borders.0, &borders.1)).err();
+        let is_misplaced = misplaced.is_some();
+        if let Some(why) = misplaced {
+            self.lose(to, borders.clone(), why)?;
+        }
+        if page.level() == 0 {
+            return self.leaf(to, &page, (&borders.0, &borders.1));
+        }
+        // Without borders, the leaves below count as those to which no page leads.
+        if !is_misplaced {
             for (child, borders) in children(&page, &borders) {
                 self.tree(to, child, borders, Some(page.level()))?;
             }
-            return Ok(());
         }
-        self.leaf(to, &page)
+        Ok(())
     }
 
     /// Leaves whose path from the root is lost. The translation table still names them, and each
@@ -392,7 +409,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
                 }
             };
             let before = self.report.records;
-            self.leaf(&to, &leaf)?;
+            self.leaf(&to, &leaf, (&None, &None))?;
             self.put(&to)?;
             let found = self.report.records - before;
             self.report.found(to.name(), found);
@@ -400,12 +417,28 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         Ok(())
     }
 
-    /// The records of a leaf.
-    fn leaf(&mut self, to: &Table, page: &Page) -> Result<(), DbmError> {
+    /// The records of a leaf that belong to it.
+    fn leaf(
+        &mut self,
+        to: &Table,
+        page: &Page,
+        (from, below): (&Border, &Border),
+    ) -> Result<(), DbmError> {
         let core = Arc::clone(self.from.core());
         for nth in 0..page.count() {
             let key = page.key(nth).to_vec();
-            match self.from.valid(core.pages.value(page, nth)) {
+            if from.as_ref().is_some_and(|from| key < *from)
+                || below.as_ref().is_some_and(|below| key >= *below)
+            {
+                continue;
+            }
+            let value = core.pages.value(page, nth).and_then(|value| {
+                if let (reference, true) = page.value(nth) {
+                    is_alone(&mut self.parts, reference)?;
+                }
+                Ok(value)
+            });
+            match self.from.valid(value) {
                 Ok(value) => self.record(to, key, value)?,
                 Err(why) => {
                     let behind = [&key[..], &[0]].concat();

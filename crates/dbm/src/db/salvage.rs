@@ -26,7 +26,7 @@ use crate::disk::maps::CHUNK;
 use crate::disk::mark::{self, Mark};
 use crate::disk::space::SEGMENT;
 use crate::disk::superblock::Superblock;
-use crate::pages::lookup::{Border, Borders, check_level, children};
+use crate::pages::lookup::{Border, Borders, check_borders, check_level, children};
 use crate::pages::node::Page;
 use crate::records::blob::Blob;
 use crate::records::changes::{Change, next_commit};
@@ -48,7 +48,14 @@ struct Remains {
     checkpoints: Vec<Position>,
     /// First entries of groups of changes, and of groups that begin with long values.
     groups: BTreeMap<u64, Vec<Position>>,
+    /// Entries, and pages that are neither entries nor zero.
+    entries: u64,
+    others: u64,
 }
+
+/// Entries are a database's without a superblock if at most this many other pages come with each.
+/// Most of a database may be destroyed, and a part of another program's file may be one.
+const MOST_OTHERS: u64 = 4;
 
 struct Salvage<'a> {
     device: &'a dyn Device,
@@ -81,8 +88,9 @@ impl Database {
     /// that opens, [`Database::repair`] is better.
     ///
     /// # Errors
-    /// [`DbmError::Foreign`] if nothing of a database is found, and the errors of reading the
-    /// device or making the copy. An ended repair is [`DbmError::Invalid`].
+    /// [`DbmError::Foreign`] if no superblock is whole and few pages are those of a database, and
+    /// the errors of reading the device or making the copy. An ended repair is
+    /// [`DbmError::Invalid`].
     ///
     /// ```
     /// # let folder = senko_dbm::example::Folder::new();
@@ -120,8 +128,12 @@ impl Database {
             records.max_by_key(|(at, record)| (record.commit, at.sequence))
         };
         let newest = named.or_else(newest);
-        if superblock.is_none() && newest.is_none() && found.groups.is_empty() {
-            let text = "no page of it is one of a database".to_owned();
+        let few = found.entries == 0 || found.others / MOST_OTHERS > found.entries;
+        if superblock.is_none() && few {
+            let text = match found.entries {
+                0 => "no page of it is one of a database".to_owned(),
+                some => format!("only {some} of its pages are those of a database"),
+            };
             return Err(DbmError::Foreign(text));
         }
         let is_newest = match (&superblock, &newest) {
@@ -159,6 +171,11 @@ impl Database {
             lost_values: BTreeMap::new(),
             leaves: BTreeMap::new(),
         };
+        if superblock.is_none() && mark == Mark::default() {
+            let what =
+                "what says how far the log reached is lost: the newest commits may be missing";
+            salvage.lose("", 0, what);
+        }
         if !is_newest {
             let page = superblock.map_or(0, |superblock| superblock.at.page);
             let what = "the newest checkpoint is not whole: records may be old ones";
@@ -208,8 +225,9 @@ fn look(device: &dyn Device, progress: &mut impl FnMut(u64) -> bool) -> Result<R
             continue;
         }
         for (nth, page) in bytes.chunks(PAGE_SIZE).enumerate() {
-            if let Some(head) = Head::read(page) {
-                found.take(&head, page, first + nth as u64);
+            match Head::read(page) {
+                Some(head) => found.take(&head, page, first + nth as u64),
+                None => found.others += u64::from(page.iter().any(|byte| *byte != 0)),
             }
         }
         if !progress(0) {
@@ -221,6 +239,7 @@ fn look(device: &dyn Device, progress: &mut impl FnMut(u64) -> bool) -> Result<R
 
 impl Remains {
     fn take(&mut self, head: &Head, page: &[u8], page_number: u64) {
+        self.entries += 1;
         let number = le::u32_at(page, HEAD);
         let at = Position {
             page: page_number,
@@ -348,6 +367,10 @@ impl Salvage<'_> {
                 .insert((table.id, from.unwrap_or_default()), (0, to));
             return Ok(());
         };
+        if let Err(why) = check_borders(&page, (&from, &to)) {
+            self.report
+                .lose(table.name(), (from.clone(), to.clone()), why);
+        }
         if page.level() > 0 {
             for (child, borders) in children(&page, &(from, to)) {
                 self.tree(table, child, borders, Some(page.level()))?;

@@ -2,6 +2,7 @@
 //! Reading as of one commit: snapshots and cursors. Both own everything that they need, and may
 //! move to another thread.
 
+use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -141,7 +142,11 @@ impl Snapshot {
         let there = walk
             .place(Some(from), inclusive)
             .and_then(|()| walk.settle());
-        Ok(self.valid(there)?.then(|| walk.key().to_vec()))
+        if !self.valid(there)? {
+            return Ok(None);
+        }
+        goes_on((Some(from), inclusive), walk.key(), false)?;
+        Ok(Some(walk.key().to_vec()))
     }
 
     /// A cursor over the keys of a range. [`Cursor::next`] goes up from its lower end,
@@ -202,9 +207,12 @@ impl Snapshot {
         let mut walk = self.walk(root, back);
         walk.leaf = leaf.take();
         let placed = walk.place(from, inclusive);
-        let record = placed.and_then(|()| match walk.settle()? {
-            true => walk.copy().map(Some),
-            false => Ok(None),
+        let record = placed.and_then(|()| {
+            if !walk.settle()? {
+                return Ok(None);
+            }
+            goes_on((from, inclusive), walk.key(), back)?;
+            walk.copy().map(Some)
         });
         *leaf = walk.leaf;
         self.valid(record)
@@ -291,6 +299,21 @@ impl Snapshot {
         }
         let nth = if back { next.page.count() } else { 0 };
         Ok(Some((next, nth)))
+    }
+}
+
+/// Checks that a scan from a key has moved to a later one (backwards, to an earlier one). So it
+/// ends whatever the tree is: a writer that was given forged pages makes others of them in DRAM.
+fn goes_on(
+    (from, inclusive): (Option<&[u8]>, bool),
+    key: &[u8],
+    back: bool,
+) -> Result<(), DbmError> {
+    let order = from.map(|from| if back { from.cmp(key) } else { key.cmp(from) });
+    match order {
+        None | Some(Ordering::Greater) => Ok(()),
+        Some(Ordering::Equal) if inclusive => Ok(()),
+        _ => Err(out_of_order()),
     }
 }
 
@@ -550,6 +573,7 @@ impl Cursor {
             if count > 0 {
                 let last = if back { nth - count } else { nth + count - 1 };
                 let last = page.key(last).to_vec();
+                goes_on((from, inclusive), &last, back)?;
                 return Ok((count, Some(last), Some(found)));
             }
             if left > 0 {

@@ -18,9 +18,11 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 use crate::error::DbmError;
 
 /// The page of the marks, between the halves of the tail.
-const PAGE: u64 = 7;
+pub(crate) const PAGE: u64 = 7;
 const MAGIC: u32 = 0x4b4d_4b53;
 const SLOT: usize = 64;
+/// Bytes of the page that the slots take; the rest is zero.
+pub(crate) const USED: usize = 2 * SLOT;
 
 /// What was known of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +56,7 @@ impl Marks {
     /// The memory of a device, if the device has any.
     pub fn of(device: &dyn Device, database: u64) -> Option<Marks> {
         let memory = device.map(PAGE, 1).ok()??;
-        let slots = memory[..2 * SLOT].chunks(SLOT).filter_map(Slot::read);
+        let slots = memory[..USED].chunks(SLOT).filter_map(Slot::read);
         Some(Marks {
             number: slots.map(|slot| slot.number).max().unwrap_or(0),
             memory,
@@ -134,15 +136,12 @@ pub(crate) fn read(device: &dyn Device) -> Result<Found, DbmError> {
         .read(PAGE, &mut page, Tag::dbm(Purpose::Recover))
         .map_err(DbmError::io("reading how far the log reached"))?;
     Ok(Found {
-        slots: page[..2 * SLOT]
-            .chunks(SLOT)
-            .filter_map(Slot::read)
-            .collect(),
+        slots: page[..USED].chunks(SLOT).filter_map(Slot::read).collect(),
         boot: device.boot(),
     })
 }
 
-const _: () = assert!(2 * SLOT <= PAGE_SIZE);
+const _: () = assert!(USED <= PAGE_SIZE);
 
 #[cfg(test)]
 mod tests {

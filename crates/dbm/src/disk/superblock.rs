@@ -14,6 +14,10 @@ const SLOTS: [u64; 2] = [0, 8];
 /// Adjacent pages of a slot, each with a copy.
 const COPIES: u64 = 2;
 
+/// Above all numbers of checkpoints and of entries: both count, and locks on bytes of the file stand
+/// for checkpoints.
+const MOST: u64 = 1 << 60;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub checkpoint: u64,
@@ -54,6 +58,9 @@ impl Superblock {
         }
         if found < known {
             return Err(DbmError::OlderVersion { found, known });
+        }
+        if u64_at(16) >= MOST || u64_at(32) >= MOST {
+            return Ok(None);
         }
         Ok(Some(Superblock {
             checkpoint: u64_at(16),
@@ -101,36 +108,39 @@ impl Superblock {
         }
     }
 
-    /// The copies that are not whole, although this superblock is there.
+    /// The copies that are not whole, or older than the other copy of their slot, although this
+    /// superblock is there.
     pub fn broken_copies(&self, device: &dyn Device) -> Result<Vec<DbmError>, DbmError> {
         let mut broken = Vec::new();
-        each_copy(device, |number, page| {
-            if self.uses(number) && Superblock::decode(page)?.is_none() {
-                let what = "a copy of the superblock is not whole";
-                broken.push(DbmError::damaged(number, what));
+        for slot in self.copies(device)?.chunks(COPIES as usize) {
+            let newest = slot
+                .iter()
+                .filter_map(|copy| Some(copy.found?.checkpoint))
+                .max();
+            for copy in slot.iter().filter(|copy| copy.is_used) {
+                let what = match copy.found {
+                    Some(found) if Some(found.checkpoint) == newest => continue,
+                    Some(_) => "a copy of the superblock is older than the other one",
+                    None => "a copy of the superblock is not whole",
+                };
+                broken.push(DbmError::damaged(copy.number, what));
             }
-            Ok(())
-        })?;
+        }
         Ok(broken)
     }
 
     /// Writes the copies again that a write, cut short, left broken or behind: as the other copy of
     /// the slot, or if both are broken, as this newest one. The next flush makes them durable.
     pub fn mend_copies(&self, device: &dyn Device) -> Result<(), DbmError> {
-        let mut found = Vec::new();
-        each_copy(device, |number, page| {
-            found.push((number, Superblock::decode(page)?));
-            Ok(())
-        })?;
-        for slot in found.chunks(COPIES as usize) {
-            let newest = slot.iter().filter_map(|(_, found)| *found);
+        for slot in self.copies(device)?.chunks(COPIES as usize) {
+            let newest = slot.iter().filter_map(|copy| copy.found);
             let newest = newest.max_by_key(|found| found.checkpoint).unwrap_or(*self);
-            for (number, found) in slot {
-                if self.uses(*number) && *found != Some(newest) {
+            for copy in slot.iter().filter(|copy| copy.is_used) {
+                if copy.found != Some(newest) {
                     let mut page = AlignedBuf::new(1);
                     newest.encode(&mut page);
                     device
-                        .write(*number, &page, Tag::dbm(Purpose::Meta))
+                        .write(copy.number, &page, Tag::dbm(Purpose::Meta))
                         .map_err(DbmError::io("writing the superblock"))?;
                 }
             }
@@ -138,10 +148,29 @@ impl Superblock {
         Ok(())
     }
 
-    /// Whether a copy was written. A new database has one slot.
-    fn uses(&self, number: u64) -> bool {
-        self.checkpoint > 1 || number >= SLOTS[1]
+    /// All copies. A new database has one slot, and zeros in the other.
+    fn copies(&self, device: &dyn Device) -> Result<Vec<Copy>, DbmError> {
+        let mut copies = Vec::new();
+        each_copy(device, |number, page| {
+            let is_zero = page.iter().all(|byte| *byte == 0);
+            copies.push(Copy {
+                number,
+                found: Superblock::decode(page)?,
+                is_used: self.checkpoint > 1 || number >= SLOTS[1] || !is_zero,
+            });
+            Ok(())
+        })?;
+        Ok(copies)
     }
+}
+
+/// A copy as it was read.
+struct Copy {
+    number: u64,
+    /// `None` if it is not whole.
+    found: Option<Superblock>,
+    /// Whether it must be whole.
+    is_used: bool,
 }
 
 /// Reads all copies; `work` gets the number of each page, and its bytes.
@@ -185,6 +214,21 @@ mod tests {
             assert_eq!(page[at..at + 4], [value, value, 0, 0], "at byte {at}");
         }
         assert_eq!(Superblock::decode(&page).expect("known"), Some(superblock));
+        // Sums with such numbers used to end a program of a debug build.
+        for (checkpoint, sequence) in [(MOST, 1), (1, u64::MAX)] {
+            let at = Position {
+                sequence,
+                ..superblock.at
+            };
+            let forged = Superblock {
+                checkpoint,
+                at,
+                ..superblock
+            };
+            let mut page = vec![0; PAGE_SIZE];
+            forged.encode(&mut page);
+            assert_eq!(Superblock::decode(&page).expect("known"), None);
+        }
         for (version, text) in [(3, "version 3"), (1, "dump")] {
             page[8] = version;
             page[12..16].fill(0);

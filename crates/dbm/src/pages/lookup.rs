@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::DbmError;
 use crate::pages::Pages;
-use crate::pages::node::Page;
+use crate::pages::node::{OUT_OF_ORDER, Page};
 
 /// Checks the level of a page that another page, or the catalogue, names (TREE-3). `above` is that
 /// page's level.
@@ -22,7 +22,23 @@ pub(crate) fn check_level(page: &Page, above: Option<u8>) -> Result<(), DbmError
 
 /// A page's keys, or its separators, are not in their order.
 pub(crate) fn out_of_order() -> DbmError {
-    DbmError::damaged(0, "a page of a tree has keys that are not in their order")
+    DbmError::damaged(0, OUT_OF_ORDER)
+}
+
+/// Checks that the keys of a page, or its separators, lie within its borders (TREE-2). They ascend.
+pub(crate) fn check_borders(page: &Page, (from, to): (&Border, &Border)) -> Result<(), DbmError> {
+    let count = page.count();
+    let inside = count == 0
+        || from.as_deref().is_none_or(|from| from <= page.key(0))
+            && to.as_deref().is_none_or(|to| page.key(count - 1) < to);
+    if inside {
+        return Ok(());
+    }
+    let what = format!(
+        "page {} of a tree has keys that belong elsewhere",
+        page.id()
+    );
+    Err(DbmError::damaged(0, what))
 }
 
 /// A key between two pages; `None` at the ends of a tree.
@@ -51,7 +67,8 @@ pub(crate) struct Found {
 
 impl Pages {
     /// The leaf of `key` as of a commit; with `below`, the leaf of the keys just below it. Without
-    /// a key: the first leaf, or, with `below`, the last.
+    /// a key: the first leaf, or, with `below`, the last. Its keys lie within its borders, so a
+    /// scan that goes from border to border gets each key once.
     pub fn find(
         &self,
         commit: u64,
@@ -79,6 +96,7 @@ impl Pages {
             }
             let child = self.page_at(page.child(nth), commit)?;
             check_level(&child, Some(page.level()))?;
+            check_borders(&child, (&found.from, &found.to))?;
             found.page = child;
         }
         Ok(found)

@@ -13,6 +13,8 @@
 //! on the half of an inner page. A cell may not fit on the half of a dense leaf; then that half is
 //! split too.
 
+use std::cmp::Ordering;
+
 use senko_io::{PAGE_SIZE, le};
 
 use crate::disk::entry::HEAD;
@@ -33,6 +35,8 @@ const VALUE_BYTES: usize = HEAD + 14;
 const BLOB: u16 = 0x8000;
 /// With at most this many cells, only binary search is used.
 const FEW: usize = 8;
+/// The fault of a page whose keys do not ascend.
+pub(crate) const OUT_OF_ORDER: &str = "a page of a tree has keys that are not in their order";
 /// Bytes for slots and cells.
 pub(crate) const ROOM: usize = PAGE_SIZE - SLOTS;
 const _: () = assert!(ROOM / 2 + MAX_CELL + 2 + (MAX_CELL + 2) / 2 <= ROOM);
@@ -50,11 +54,20 @@ impl Page {
         page
     }
 
-    /// A page that was read; `None` if a cell or the slots lie outside of it. Every read checks
-    /// that. [`Page::is_sorted`] checks that keys ascend, which the checksum normally guarantees.
+    /// A page that was read; `None` if it has a fault ([`Page::fault`]).
     pub fn read(bytes: &[u8]) -> Option<Page> {
         let page = Page(bytes.try_into().ok()?);
-        page.is_well_formed().then_some(page)
+        page.fault().is_none().then_some(page)
+    }
+
+    /// What is wrong with a page: a cell or the slots lie outside of it, or its keys do not ascend.
+    /// Every read of the device checks that, once for all that use the page. A right checksum says
+    /// only that the bytes are as somebody wrote them.
+    pub fn fault(&self) -> Option<&'static str> {
+        if !self.is_well_formed() {
+            return Some("a page of a tree is not well formed");
+        }
+        (!self.is_sorted()).then_some(OUT_OF_ORDER)
     }
 
     /// A page with these bytes, unchecked.
@@ -68,7 +81,7 @@ impl Page {
     }
 
     /// Whether all cells and the slots lie inside, and the cells take the bytes that the head says.
-    pub fn is_well_formed(&self) -> bool {
+    fn is_well_formed(&self) -> bool {
         if self.0[FORM] != 0 {
             let (key, bytes) = self.shape();
             return self.0[FORM] == DENSE
@@ -107,7 +120,14 @@ impl Page {
 
     /// Whether keys ascend (NODE-1).
     pub fn is_sorted(&self) -> bool {
-        (1..self.count()).all(|nth| self.key(nth - 1) < self.key(nth))
+        let (key, bytes) = self.shape();
+        match self.is_dense() {
+            true => {
+                let records = self.0[SLOTS..].chunks_exact(bytes.max(1));
+                ascend(records.take(self.count()).map(|record| &record[..key]))
+            }
+            false => ascend((0..self.count()).map(|nth| self.key(nth))),
+        }
     }
 
     pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
@@ -228,9 +248,9 @@ impl Page {
         while from < to {
             let middle = (from + to) / 2;
             match self.key(middle).cmp(key) {
-                std::cmp::Ordering::Less => from = middle + 1,
-                std::cmp::Ordering::Greater => to = middle,
-                std::cmp::Ordering::Equal => return Ok(middle),
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Ok(middle),
             }
         }
         Err(from)
@@ -502,6 +522,26 @@ impl Page {
     }
 }
 
+/// Whether keys ascend strictly. Most are told apart by their first eight bytes.
+fn ascend<'a>(keys: impl Iterator<Item = &'a [u8]>) -> bool {
+    keys.map(|key| (number(key), key))
+        .is_sorted_by(|a, b| a.0 < b.0 || a.0 == b.0 && is_before(a.1, b.1))
+}
+
+/// Whether a key comes before another. Eight bytes of each at a time are cheaper than a call that
+/// compares all.
+fn is_before(mut key: &[u8], mut other: &[u8]) -> bool {
+    while let (Some((a, rest)), Some((b, other_rest))) =
+        (key.split_first_chunk(), other.split_first_chunk())
+    {
+        if a != b {
+            return u64::from_be_bytes(*a) < u64::from_be_bytes(*b);
+        }
+        (key, other) = (rest, other_rest);
+    }
+    key < other
+}
+
 /// The first eight bytes as a number, whose order agrees with the order of the keys.
 pub(crate) fn number(key: &[u8]) -> u64 {
     if let Some(first) = key.first_chunk() {
@@ -598,6 +638,24 @@ mod tests {
             first[..kept].copy_from_slice(&key[..kept]);
             assert_eq!(number(&key[..bytes]), u64::from_be_bytes(first), "{bytes}");
         }
+    }
+
+    /// Keys of all lengths around the eight bytes that are compared at a time, equal ones too.
+    #[test]
+    fn keys_ascend_as_bytes_do() {
+        let mut keys: Vec<Vec<u8>> = vec![b"".to_vec()];
+        for bytes in 1..20 {
+            for last in [0, 1, 0xff] {
+                keys.push([&[7; 20][..bytes - 1], &[last]].concat());
+            }
+        }
+        for a in &keys {
+            for b in &keys {
+                let pair = [&a[..], b].into_iter();
+                assert_eq!(ascend(pair), a < b, "{a:?}, {b:?}");
+            }
+        }
+        assert!(ascend(std::iter::empty()) && ascend([&b"x"[..]].into_iter()));
     }
 
     #[test]

@@ -37,12 +37,6 @@ impl Spare {
         }
         spare.expect("it was filled")
     }
-
-    /// A page that was read; `None` as for [`Page::read`].
-    pub fn read(&self, bytes: &[u8]) -> Option<Arc<Page>> {
-        let page = self.filled(bytes.try_into().ok()?);
-        page.is_well_formed().then_some(page)
-    }
 }
 
 #[cfg(test)]

@@ -156,6 +156,18 @@ fn a_reorganized_database_is_the_one_that_was_open() {
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o664);
     let db = Database::open(&path, quiet()).unwrap();
+    // Other copies are their maker's alone.
+    let backup = folder.path().join("backup");
+    for repaired in [false, true] {
+        let report = match repaired {
+            false => db.backup(&backup, |_| true),
+            true => db.repair(&backup, |_| true),
+        };
+        assert!(report.unwrap().lost.is_empty());
+        let mode = std::fs::metadata(&backup).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::remove_file(&backup).unwrap();
+    }
     let mut model = model;
     model.insert(b"new".to_vec(), b"one".to_vec());
     assert_eq!(content(&db.snapshot(), &table), model);

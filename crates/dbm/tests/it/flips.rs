@@ -494,6 +494,127 @@ fn a_damaged_superblock_is_named_and_loses_nothing() {
     }
 }
 
+/// `verify` used to find nothing in the superblock's other slot while there was one checkpoint,
+/// even if it held another program's page, nor in pages that are zero, nor an older copy of a
+/// superblock.
+#[test]
+fn every_page_of_the_first_segment_is_checked() {
+    let [first, second] = [(); 2].map(|()| senko_dbm::example::Folder::new());
+    let (young, old) = (young(first.path()), closed(second.path()));
+    let flip = |image: &[u8], page: usize, byte: usize| {
+        let mut bytes = image[page * PAGE..][..PAGE].to_vec();
+        bytes[byte] ^= 4;
+        bytes
+    };
+    let mut rng = Rng::new(seed("first_segment"));
+    let random: Vec<u8> = (0..PAGE).map(|_| rng.below(256) as u8).collect();
+    let mut cases: Vec<(&State, usize, Vec<u8>)> = Vec::new();
+    for page in [0, 1, 15] {
+        cases.push((&young, page, random.clone()));
+        cases.push((&young, page, flip(&young.image, page, 3000)));
+    }
+    for (page, byte) in [
+        (0, 5),
+        (1, 200),
+        (8, 17),
+        (9, 4000),
+        (7, 128),
+        (7, 4095),
+        (15, 0),
+    ] {
+        cases.push((&old, page, flip(&old.image, page, byte)));
+    }
+    for page in [0, 1, 8, 9] {
+        let earlier = old.earlier[page * PAGE..][..PAGE].to_vec();
+        let is_old = earlier != old.image[page * PAGE..][..PAGE];
+        if is_old && earlier.iter().any(|byte| *byte != 0) {
+            cases.push((&old, page, earlier));
+        }
+    }
+    assert!(
+        cases.len() > 13,
+        "no copy of a superblock was written again"
+    );
+    for (state, page, bytes) in cases {
+        let mut damaged = Damaged::new(state);
+        damaged.with_page(page, &bytes, |damaged, device| {
+            let reader = damaged.opened().unwrap();
+            assert!(read(&reader).unwrap() == state.expected);
+            let at = (page * PAGE) as u64;
+            let problems = reader.verify().unwrap().problems;
+            assert!(
+                matches!(&problems[..], [(_, DbmError::Damaged { offset, .. })] if *offset == at),
+                "{}, page {page}: {problems:?}",
+                state.what
+            );
+            // An opening to write mends the copies.
+            let writer = Database::open_device(Arc::new(device), quiet()).unwrap();
+            let is_copy = [0, 1, 8, 9].contains(&page);
+            let problems = writer.verify().unwrap().problems;
+            assert_eq!(problems.is_empty(), is_copy, "page {page}: {problems:?}");
+        });
+    }
+}
+
+/// The pages of the superblocks, or the whole first segment, became zeros or something else. A
+/// repair used to refuse that, although all other pages were there.
+#[test]
+fn a_database_without_its_first_pages_is_saved() {
+    let mut rng = Rng::new(seed("first_pages"));
+    let all: Vec<usize> = (0..16).collect();
+    for state in states() {
+        for pages in [&[0, 1, 8, 9][..], &all] {
+            for is_random in [false, true] {
+                let what = format!("{}, pages {pages:?}, random: {is_random}", state.what);
+                let mut damaged = Damaged::new(&state);
+                let mut image = state.image.clone();
+                for page in pages {
+                    let random = |_| if is_random { rng.below(256) as u8 } else { 0 };
+                    let bytes: Vec<u8> = (0..PAGE).map(random).collect();
+                    image[page * PAGE..][..PAGE].copy_from_slice(&bytes);
+                }
+                std::fs::write(&damaged.path, &image).unwrap();
+                damaged.judge(&what, damaged.opened().and_then(|db| read(&db)));
+                assert_eq!(damaged.told, 1, "{what}");
+                let copy = damaged.folder.path().join("copy");
+                let report = Database::salvage(&damaged.path, &copy, |_| true).unwrap();
+                let found = read(&Database::open_to_read(&copy, quiet()).unwrap()).unwrap();
+                damaged.judge_copy(&what, &report, &found);
+                // Only commits that are in the tail alone are lost with it.
+                if state.what != "buffered" {
+                    assert!(found == state.expected, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// A file of another program that has some pages of a database is refused.
+#[test]
+fn a_file_with_few_pages_of_a_database_is_foreign() {
+    let folder = senko_dbm::example::Folder::new();
+    let state = closed(folder.path());
+    let path = folder.path().join("foreign");
+    let copy = folder.path().join("copy");
+    let saved = |others: usize| {
+        let mut image = vec![0; 16 * PAGE];
+        image.extend(&state.image[16 * PAGE..]);
+        image.extend(vec![b'x'; others * PAGE]);
+        std::fs::write(&path, &image).unwrap();
+        let saved = Database::salvage(&path, &copy, |_| true);
+        let _ = std::fs::remove_file(&copy);
+        saved
+    };
+    let entries = used_pages(&state.image)
+        .iter()
+        .filter(|page| **page >= 16)
+        .count();
+    assert!(saved(3 * entries).unwrap().records > 0);
+    let refused = saved(6 * entries);
+    assert!(matches!(refused, Err(DbmError::Foreign(_))), "{refused:?}");
+    assert!(!copy.exists());
+}
+
 /// Gives a page other bytes without a change of its checksum: 4 bytes at `spare` become what it
 /// takes. So everything that names the page by its checksum still does.
 fn forge(image: &mut [u8], page: usize, spare: usize, edit: impl FnOnce(&mut [u8])) {
@@ -622,6 +743,267 @@ fn forged_pages_are_damage() {
             let _ = db.close();
         });
         assert!(damaged.told > 0, "{what}");
+    }
+}
+
+/// Where the cells of a page of a tree with slots begin.
+fn cells(page: &[u8]) -> Vec<usize> {
+    let count = usize::from(page[46]) | usize::from(page[47]) << 8;
+    let slots = page[56..56 + 2 * count].chunks(2);
+    slots
+        .map(|slot| usize::from(slot[0]) | usize::from(slot[1]) << 8)
+        .collect()
+}
+
+/// The newest version of each page of a tree, by level, and by first key within each.
+fn tree_of(image: &[u8]) -> Vec<Vec<usize>> {
+    let of = |page: usize| &image[page * PAGE..][..PAGE];
+    let mut newest: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for page in 16..image.len() / PAGE {
+        let is_node = of(page)[38] == 3 && of(page)[46..48] != [0, 0];
+        let place = newest.entry(of(page)[40..44].to_vec()).or_insert(page);
+        let commit = |page| u64::from_le_bytes(of(page)[16..24].try_into().unwrap());
+        if is_node && (of(*place)[38] != 3 || commit(*place) <= commit(page)) {
+            *place = page;
+        }
+    }
+    let mut levels = vec![Vec::new(); 64];
+    for page in newest.into_values().filter(|page| of(*page)[38] == 3) {
+        levels[usize::from(of(page)[44])].push(page);
+    }
+    levels.retain(|pages: &Vec<usize>| !pages.is_empty());
+    for pages in &mut levels {
+        pages.sort_by_key(|page| match of(*page)[45] {
+            0 => of(*page)[cells(of(*page))[0] + 4..][..4].to_vec(),
+            _ => of(*page)[56..60].to_vec(),
+        });
+    }
+    levels
+}
+
+/// A scan of more steps than there are records does not end.
+fn bounded<T>(
+    most: usize,
+    mut step: impl FnMut() -> Result<Option<T>, DbmError>,
+) -> Result<usize, DbmError> {
+    let mut count = 0;
+    while step()?.is_some() {
+        count += 1;
+        assert!(count <= most, "a scan does not end");
+    }
+    Ok(count)
+}
+
+/// All ways to scan a table; each ends.
+fn scans(
+    db: &Database,
+    table: &Table,
+    most: usize,
+) -> Vec<(&'static str, Result<usize, DbmError>)> {
+    let now = db.snapshot();
+    let cursor = || now.cursor(table, ..).unwrap();
+    let (mut up, mut down, mut pages, mut pages_down) = (cursor(), cursor(), cursor(), cursor());
+    let mut at: Option<Vec<u8>> = None;
+    let mut tx = db.begin();
+    let mut taken = 0;
+    let mut one = |_: &[u8], _: &[u8]| {
+        taken += 1;
+        taken % 7 != 0
+    };
+    let some = |count: usize| (count > 0).then_some(());
+    vec![
+        ("up", bounded(most, || up.next())),
+        ("down", bounded(most, || down.previous())),
+        (
+            "pages",
+            bounded(most, || pages.next_page(true, &mut one).map(some)),
+        ),
+        (
+            "pages down",
+            bounded(most, || pages_down.previous_page(true, &mut one).map(some)),
+        ),
+        (
+            "keys",
+            bounded(most, || {
+                let from = at.as_deref().unwrap_or_default();
+                let next = now.next_key(table, from, at.is_none())?;
+                at = next.clone().or(at.take());
+                Ok(next)
+            }),
+        ),
+        (
+            "a transaction",
+            tx.range(table, b"", None).map(|found| found.len()),
+        ),
+    ]
+}
+
+/// A leaf with a right checksum whose keys were equal or another leaf's used to make scans give the
+/// same record for ever, or pass over others. A backup, a repair and a compaction ended well with
+/// what was left, and the compaction put that in the database's place.
+#[test]
+fn forged_keys_are_told_by_every_scan_and_copy() {
+    type Edit = Box<dyn Fn(&mut [u8])>;
+    // The bytes of each value.
+    type Bytes = fn(u32) -> usize;
+    let swap_slots: fn(&mut [u8]) = |page| (0..2).for_each(|byte| page.swap(56 + byte, 58 + byte));
+    let as_other = |other: &[u8]| -> Edit {
+        let (head, body) = (other[36..40].to_vec(), other[44..].to_vec());
+        Box::new(move |page| {
+            page[36..40].copy_from_slice(&head);
+            page[44..].copy_from_slice(&body);
+        })
+    };
+    let shapes: [(&str, u32, usize, Bytes); 4] = [
+        ("dense", 200, 0, |_| 100),
+        ("slots", 120, 0, |n| 90 + n as usize % 20),
+        ("deep", 150, 996, |n| 10 + n as usize % 20),
+        ("long", 20, 0, |_| 9000),
+    ];
+    for (shape, records, more, bytes) in shapes {
+        let folder = senko_dbm::example::Folder::new();
+        let mut writing = Writing::new(folder.path());
+        let table = writing.table("t");
+        for n in 0..records {
+            let key = format!("{n:04}{}", "x".repeat(more));
+            writing.put(&table, &key, bytes(n), Durability::Buffered);
+        }
+        let state = writing.state("forged", Vec::new(), true);
+        let of = |page: usize| &state.image[page * PAGE..][..PAGE];
+        let tree = tree_of(&state.image);
+        let leaves = &tree[0];
+        let mut edits: Vec<(&str, usize, Edit)> = Vec::new();
+        if shape == "dense" {
+            assert!(of(leaves[0])[45] == 1 && leaves.len() > 3);
+            let all_equal: fn(&mut [u8]) = |page| {
+                for nth in 1..usize::from(page[46]) {
+                    page.copy_within(56..60, 56 + 104 * nth);
+                }
+            };
+            let descend: fn(&mut [u8]) = |page| page[56..60].copy_from_slice(b"0010");
+            edits.push(("no key bytes", leaves[1], Box::new(|page| page[52] = 0)));
+            edits.push(("equal keys", leaves[1], Box::new(all_equal)));
+            edits.push((
+                "two equal keys",
+                leaves[0],
+                Box::new(|page| page.copy_within(56..60, 160)),
+            ));
+            edits.push(("a descending key", leaves[0], Box::new(descend)));
+            edits.push(("fewer records", leaves[1], Box::new(|page| page[46] -= 3)));
+        } else {
+            assert!(of(leaves[0])[45] == 0);
+            edits.push(("swapped slots", leaves[0], Box::new(swap_slots)));
+        }
+        if leaves.len() > 3 {
+            let last = leaves[leaves.len() - 2];
+            for (at, other) in [(0, 1), (1, 0), (2, 1), (1, 2)] {
+                let edit = as_other(of(leaves[other]));
+                edits.push(("a neighbour's records", leaves[at], edit));
+            }
+            edits.push(("the last records", leaves[0], as_other(of(last))));
+            edits.push(("the first records", last, as_other(of(leaves[0]))));
+        }
+        if shape == "deep" {
+            assert!(tree.len() > 3 && tree[2].len() > 1, "{tree:?}");
+            for level in &tree[1..] {
+                for page in level {
+                    let cells = cells(of(*page));
+                    let equal = cells.clone();
+                    if let [first, second, ..] = cells[..] {
+                        edits.push(("swapped separators", *page, Box::new(swap_slots)));
+                        let copy: Edit = Box::new(move |page| {
+                            page.copy_within(equal[0] + 4..equal[0] + 1004, equal[1] + 4);
+                        });
+                        edits.push(("equal separators", *page, copy));
+                        let swap: Edit = Box::new(move |page| {
+                            for byte in 1004..1008 {
+                                page.swap(first + byte, second + byte);
+                            }
+                        });
+                        edits.push(("swapped children", *page, swap));
+                    }
+                    let twice: Edit =
+                        Box::new(move |page| page.copy_within(52..56, cells[0] + 1004));
+                    edits.push(("a child named twice", *page, twice));
+                }
+            }
+            for level in tree[1..].iter().filter(|level| level.len() > 1) {
+                let edit = as_other(of(level[1]));
+                edits.push(("a neighbour's separators", level[0], edit));
+                edits.push(("a neighbour's separators", level[1], as_other(of(level[0]))));
+            }
+        }
+        if shape == "long" {
+            let cells = cells(of(leaves[0]));
+            let same: Edit = Box::new(move |page| {
+                page.copy_within(cells[0] + 8..cells[0] + 24, cells[1] + 8);
+            });
+            edits.push(("another's long value", leaves[0], same));
+        }
+        for (what, page, edit) in edits {
+            let what = format!("{shape}, {what}, page {page}");
+            // Behind the records of a dense leaf, or else between the slots and the cells.
+            let spare = match of(page)[45] {
+                1 => PAGE - 4,
+                _ => 80 + 2 * usize::from(of(page)[46]),
+            };
+            let mut image = state.image.clone();
+            forge(&mut image, page, spare, edit);
+            let bytes = image[page * PAGE..][..PAGE].to_vec();
+            let mut damaged = Damaged::new(&state);
+            damaged.with_page(page, &bytes, |damaged, device| {
+                let is_told = |error: &DbmError| matches!(error, DbmError::Damaged { .. });
+                // A reader does not look who else has a long value, nor does it count.
+                let all = !what.contains("long value") && !what.contains("fewer");
+                let reader = damaged.opened().unwrap();
+                let writer = Database::open_device(Arc::new(device), quiet()).unwrap();
+                for db in [&reader, &writer] {
+                    let table = db.table("t").unwrap();
+                    for (scan, found) in scans(db, &table, records as usize + 1) {
+                        assert!(
+                            !all || found.as_ref().is_err_and(is_told),
+                            "{what}, {scan}: {found:?}"
+                        );
+                    }
+                    assert!(!db.verify().unwrap().problems.is_empty(), "{what}");
+                }
+                let table = writer.table("t").unwrap();
+                for n in (0..records).step_by(7) {
+                    let key = format!("{n:04}{}", "x".repeat(more));
+                    let _ = writer.run(Durability::None, |tx| tx.put(&table, key.as_bytes(), b"v"));
+                    let key = format!("{:04}{}", n + 3, "x".repeat(more));
+                    let _ = writer.run(Durability::None, |tx| tx.delete(&table, key.as_bytes()));
+                    scans(&writer, &table, 2 * records as usize);
+                }
+                let copy = damaged.folder.path().join("copy");
+                let copied = reader.backup(&copy, |_| true);
+                assert!(copied.as_ref().is_err_and(is_told), "{what}: {copied:?}");
+                assert!(!copy.exists(), "{what}");
+                let content = || {
+                    let found = read(&Database::open_to_read(&copy, quiet()).unwrap()).unwrap();
+                    std::fs::remove_file(&copy).unwrap();
+                    found
+                };
+                let repaired = reader.repair(&copy, |_| true).unwrap();
+                assert!(!repaired.lost.is_empty(), "{what}");
+                if all {
+                    damaged.judge_copy(&format!("{what}, repair"), &repaired, &content());
+                    let salvaged = Database::salvage(&damaged.path, &copy, |_| true).unwrap();
+                    damaged.judge_copy(&format!("{what}, salvage"), &salvaged, &content());
+                }
+                drop(reader);
+                let file =
+                    || std::os::unix::fs::MetadataExt::ino(&damaged.file.metadata().unwrap());
+                let named =
+                    || std::os::unix::fs::MetadataExt::ino(&damaged.path.metadata().unwrap());
+                let compacted = Database::compact(&damaged.path, quiet(), |_| true);
+                assert!(
+                    compacted.as_ref().is_err_and(is_told),
+                    "{what}: {compacted:?}"
+                );
+                assert_eq!(file(), named(), "{what}");
+            });
+        }
     }
 }
 
