@@ -14,8 +14,8 @@ const SLOTS: [u64; 2] = [0, 8];
 /// Adjacent pages of a slot, each with a copy.
 const COPIES: u64 = 2;
 
-/// Above all numbers of checkpoints and of entries: both count, and locks on bytes of the file stand
-/// for checkpoints.
+/// Above all numbers of checkpoints and of entries: both count, and locks on bytes of the file
+/// stand for checkpoints.
 const MOST: u64 = 1 << 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
