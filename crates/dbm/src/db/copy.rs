@@ -167,7 +167,7 @@ impl Database {
         let open = |error: std::io::Error| DbmError::Open(error.into());
         let (unfinished, file) = Unfinished::create(to).map_err(open)?;
         drop(file);
-        let (report, _) = self.copy_to(unfinished.draft(), damage, progress)?;
+        let report = self.copy_to(unfinished.draft(), damage, progress)?;
         unfinished.finish().map_err(open)?;
         Ok(report)
     }
@@ -262,7 +262,7 @@ impl Database {
         let place = self.place()?;
         let (unfinished, file) = Unfinished::replacing(&place.path, place.file).map_err(open)?;
         drop(file);
-        let (report, _) = self.copy_to(unfinished.draft(), Damage::Ends, progress)?;
+        let report = self.copy_to(unfinished.draft(), Damage::Ends, progress)?;
         let copy = unfinished.id().map_err(open)?;
         unfinished.finish().map_err(open)?;
         Ok((report, copy))
@@ -273,7 +273,7 @@ impl Database {
         to: &Path,
         damage: Damage,
         progress: impl FnMut(u64) -> bool,
-    ) -> Result<(CopyReport, Database), DbmError> {
+    ) -> Result<CopyReport, DbmError> {
         let options = Options {
             threads: 0,
             transaction_bytes: usize::MAX,
@@ -300,8 +300,8 @@ impl Database {
             copying.orphans()?;
         }
         let report = copying.report;
-        copy.clone().close()?;
-        Ok((report, copy))
+        copy.close()?;
+        Ok(report)
     }
 }
 
