@@ -55,7 +55,7 @@ impl TlsOptions {
             tls_min_version: self.tls_min_version.or(file.tls_min_version),
             tls_ciphers: self.tls_ciphers.or(file.tls_ciphers),
             tls_session_cache: self.tls_session_cache.or(file.tls_session_cache),
-            write_kib: self.write_kib.or(file.write_kib),
+            write_kib: self.write_kib,
         }
     }
 

@@ -249,8 +249,8 @@ fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
 }
 
 /// Bytes of a region: as configured, otherwise at most a sixteenth of the shard's memory and of the
-/// smallest slice of flash. memcached's threads share all pages, so a page size that fits there may
-/// be too large for one thread's slice here. Then the drop-in has smaller regions.
+/// smallest slice of flash. The drop-in has smaller regions than configured where a slice has no
+/// room for them, because memcached's threads share all pages, and each thread has a slice here.
 fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
     let smallest = flash
         .iter()
