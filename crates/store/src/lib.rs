@@ -46,7 +46,7 @@
 // lies on the device.
 mod store;
 mod open;
-mod work;
+mod background;
 mod write;
 mod read;
 mod core;

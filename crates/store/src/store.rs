@@ -15,6 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use senko_io::{Device, FileOptions, FlashFile};
 
+use crate::background::jobs::Threads;
 use crate::core::Core;
 use crate::core::state::counters::Counters;
 use crate::options::check_key;
@@ -23,7 +24,6 @@ use crate::read::scan::Scan;
 use crate::read::snapshot::Snapshot;
 use crate::read::value::{Entry, KeyVersion, Value};
 use crate::store::stats::Stats;
-use crate::work::jobs::Threads;
 use crate::{Batch, Options, StoreError, WriteOptions};
 
 /// An open store: cheap to clone, used from any thread.

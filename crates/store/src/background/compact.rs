@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
 
+use crate::background::seal::Output;
 use crate::block::{BlockScan, HashEntry};
 use crate::core::Core;
 use crate::core::state::counters::Counters;
@@ -29,7 +30,6 @@ use crate::element::Element;
 use crate::extent::UNIT_BYTES;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates};
-use crate::work::seal::Output;
 use crate::{KeyHash, StoreError};
 
 const RECLAIM: Tag = Tag::store(Purpose::Reclaim);

@@ -11,11 +11,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::StoreError;
+use crate::background::compact::Reason;
 use crate::core::Core;
 use crate::core::state::requests::Work;
 use crate::core::version::{BlockHandle, Version};
 use crate::options::MAX_FROZEN;
-use crate::work::compact::Reason;
 
 /// The number of compactions that may run before a waiting log is sealed.
 const MOST_TURNS: u32 = 3;

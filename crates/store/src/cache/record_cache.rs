@@ -4,10 +4,10 @@
 //!
 //! [`crate::read::lookup`] asks it before each read, and offers records after a read.
 //! [`crate::write`] reports writes, so that the cache's version of a key stays the newest.
-//! [`crate::work::seal`] reports seals. A record is the whole element of a key. It is found by its
-//! hash and compared by its key. Only inline values are kept. The reference to a large value would
-//! save one read of many, and a tombstone may stand for an expired element that a snapshot still
-//! sees.
+//! [`crate::background::seal`] reports seals. A record is the whole element of a key. It is found
+//! by its hash and compared by its key. Only inline values are kept. The reference to a large value
+//! would save one read of many, and a tombstone may stand for an expired element that a snapshot
+//! still sees.
 //!
 //! ```text
 //! a get: ticket -> version -> logs: index -> in DRAM: done

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use senko_io::{FileOptions, FlashFile, Purpose, Unfinished};
 
+use crate::background::seal::{Output, Versions};
 use crate::core::Core;
 use crate::disk::space::Held;
 use crate::disk::superblock::Shape;
 use crate::element::{Element, ExtentRef, LARGE, TOMBSTONE};
 use crate::read::scan::{Merge, Merged};
 use crate::read::snapshot::Snapshot;
-use crate::work::seal::{Output, Versions};
 use crate::{Options, StoreError};
 
 /// Elements between two calls of the progress callback.

@@ -9,12 +9,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::background::seal::Versions;
 use crate::core::Core;
 use crate::options::check_key;
 use crate::read::scan::Merge;
 use crate::read::snapshot::{Snapshot, again_if_ended};
 use crate::read::value::Value;
-use crate::work::seal::Versions;
 use crate::write::Write;
 use crate::{Store, StoreError, WriteOptions};
 

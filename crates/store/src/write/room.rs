@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a writer does that finds no space: it takes the turns of the background and does the work
-//! itself, until there is space or nothing is left to do.
+//! The work of a writer that finds no space. It takes the turns of the background until there is
+//! space or nothing is left to do.
 //!
 //! ```text
 //! seal all logs -> compact what wastes space -> merge all maps -> end snapshots -> wait for readers

@@ -235,12 +235,19 @@ fn readers_come_and_go_while_a_full_store_is_emptied() {
                     }
                 });
             }
-            let stored = (0..).take_while(|&key| put(&store, key).is_ok()).count() as u64;
-            for key in 0..stored {
+            let stored = (0..).find(|&key| match put(&store, key) {
+                Ok(()) => false,
+                Err(StoreError::NoSpace(_)) => true,
+                Err(error) => {
+                    ended.store(true, Ordering::Relaxed);
+                    panic!("seed {seed}, put {key}: {error}");
+                }
+            });
+            for key in 0..stored.unwrap() {
                 if let Err(error) = store.delete(&key.to_be_bytes()) {
                     ended.store(true, Ordering::Relaxed);
                     panic!(
-                        "seed {seed}, delete {key} of {stored}: {error}; {:?}",
+                        "seed {seed}, delete {key} of {stored:?}: {error}; {:?}",
                         store.stats()
                     );
                 }
