@@ -135,7 +135,11 @@ fn close(core: &Arc<Core>) -> Result<(), DbmError> {
     match clean {
         // An earlier process may have written what this one found, without a flush.
         true => core.log.lock().sync(),
-        false => checkpoint_all(core),
+        // Without room for a checkpoint, the log has everything.
+        false => match checkpoint_all(core) {
+            Err(DbmError::NoSpace(_)) => core.write_pending(&mut core.log.lock(), true),
+            done => done,
+        },
     }
 }
 
@@ -421,6 +425,7 @@ impl Database {
         }
         let size = Size {
             bytes: 512,
+            parts: 0,
             changes: 1,
             only_deletes: matches!(change, TableChange::Drop { .. }),
         };
@@ -506,7 +511,7 @@ impl Database {
     #[doc(hidden)]
     pub fn checkpoint_of(&self, most: usize) -> Result<(), DbmError> {
         let core = self.core();
-        checkpoint(core, &mut core.maps.lock(), most)
+        checkpoint(core, &mut core.maps.lock(), most, 0)
     }
 
     /// Closes it with a checkpoint. Other clones stay usable.

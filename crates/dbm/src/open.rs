@@ -492,7 +492,8 @@ fn replay(
             || u64::from(segment) == next.page / SEGMENT
             || Some(segment) == next_segment
     };
-    core.space.settle(superblock.checkpoint, &in_log);
+    let replay = record.replay.sequence;
+    core.space.settle(superblock.checkpoint, replay, &in_log);
     let database = record.database;
     let mut log = Log::new(
         &core.device,

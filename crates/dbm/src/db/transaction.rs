@@ -4,15 +4,14 @@
 use std::sync::Arc;
 
 use crate::commit::ranges::{Range, after};
-use crate::commit::writes::{Changes, Op, Own, Span};
+use crate::commit::writes::{Changes, Own, Span};
 use crate::commit::{Node, Work};
 use crate::db::fairness::Tries;
 use crate::db::merge::{Merged, count};
 use crate::db::snapshot::Record;
 use crate::db::submit::submit;
 use crate::keys::after_prefix;
-use crate::records::blob::MAX_INLINE;
-use crate::records::blob::MAX_VALUE_BYTES;
+use crate::records::blob::{Blob, MAX_INLINE, MAX_VALUE_BYTES};
 use crate::records::changes::MAX_KEY_BYTES;
 use crate::upkeep::maintain::ask_for_sync;
 use crate::writer::room::Size;
@@ -478,12 +477,13 @@ pub(crate) fn commit_work(
     let bytes = work.writes.bytes();
     let (changes, ranges) = work.writes.finish();
     let ops = &*changes.ops;
-    let long = |op: &Op| {
-        let value = op.value.map_or(0, Span::len);
-        if value > MAX_INLINE { value / 500 } else { 0 }
+    let long = || {
+        let lengths = ops.iter().map(|op| op.value.map_or(0, Span::len));
+        lengths.filter(|length| *length > MAX_INLINE)
     };
     let size = Size {
-        bytes: bytes + ops.iter().map(long).sum::<usize>(),
+        bytes: bytes - long().sum::<usize>(),
+        parts: long().map(|length| length.div_ceil(Blob::PART)).sum(),
         changes: ops.len() + ranges.len(),
         only_deletes: ops.iter().all(|op| op.value.is_none()),
     };

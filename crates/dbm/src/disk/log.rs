@@ -202,6 +202,9 @@ impl Log {
         self.next.page += 1;
         self.written += 1;
         self.changes += u64::from(label.kind == Kind::Changes);
+        if matches!(label.kind, Kind::Changes | Kind::Checkpoint) {
+            self.space.waste(1);
+        }
         if self.next.page.is_multiple_of(SEGMENT) {
             self.put_out()?;
             self.next.page = u64::from(next_segment) * SEGMENT;

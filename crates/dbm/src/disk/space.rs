@@ -104,6 +104,10 @@ pub(crate) struct Space {
     pub live: AtomicU64,
     /// All pages that the newest durable checkpoint names.
     pub named: AtomicU64,
+    /// The log's entry from which a replay would begin.
+    replay: AtomicU64,
+    /// Approximate number of pages in the log's segments that are not in use.
+    waste: AtomicU64,
 }
 
 impl Space {
@@ -126,6 +130,8 @@ impl Space {
             started: AtomicU64::new(0),
             live: AtomicU64::new(0),
             named: AtomicU64::new(0),
+            replay: AtomicU64::new(0),
+            waste: AtomicU64::new(0),
         };
         space.add_end(0);
         space
@@ -148,8 +154,46 @@ impl Space {
         if place == 0 {
             return;
         }
-        self.of(place).live.fetch_sub(1, Ordering::AcqRel);
+        let segment = self.of(place);
+        segment.live.fetch_sub(1, Ordering::AcqRel);
         self.live.fetch_sub(1, Ordering::Relaxed);
+        if self.is_in_log(segment) {
+            self.waste(1);
+        }
+    }
+
+    /// Whether a replay would read entries of the segment, so that it is not free before the next
+    /// checkpoints, whatever else is in it.
+    fn is_in_log(&self, segment: &Segment) -> bool {
+        segment.last.load(Ordering::Acquire) >= self.replay.load(Ordering::Relaxed)
+    }
+
+    /// Counts pages of the log that hold nothing but entries.
+    pub fn waste(&self, pages: u64) {
+        self.waste.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Approximate number of pages of the log's segments that are not in use, and that only
+    /// checkpoints free.
+    pub fn wasted(&self) -> u64 {
+        self.waste.load(Ordering::Relaxed)
+    }
+
+    /// Segments that are free when no replay needs the log until now.
+    pub fn freed_with_log(&self) -> u64 {
+        let map = self.map.lock();
+        let segments = (1..map.segments).map(|number| self.segment(number));
+        let is_freed = |segment: &&Segment| {
+            segment.taken.load(Ordering::Acquire) == 1
+                && segment.is_unused()
+                && self.is_in_log(segment)
+        };
+        (segments.filter(is_freed).count() as u64).saturating_sub(2)
+    }
+
+    /// Whether moving the pages of a segment away makes it free.
+    pub fn can_be_emptied(&self, number: u32) -> bool {
+        !self.is_in_log(self.segment(number))
     }
 
     /// Notes that a checkpoint names a page; 0 is none.
@@ -189,7 +233,9 @@ impl Space {
     }
 
     /// Removes all segments in use from the free ones, when a database is opened, and finds holes.
-    pub fn settle(&self, durable: u64, in_log: &dyn Fn(u32) -> bool) {
+    /// A replay would begin with entry `replay` of the log.
+    pub fn settle(&self, durable: u64, replay: u64, in_log: &dyn Fn(u32) -> bool) {
+        self.replay.store(replay, Ordering::Relaxed);
         self.settle_held(durable, in_log);
         self.release_held(durable);
     }
@@ -202,6 +248,9 @@ impl Space {
             let segment = self.segment(number);
             if !segment.is_unused() || in_log(number) {
                 segment.taken.store(1, Ordering::Release);
+                if self.is_in_log(segment) {
+                    self.waste(SEGMENT - u64::from(segment.used()).min(SEGMENT));
+                }
                 continue;
             }
             let pages = u64::from(number) * SEGMENT..(u64::from(number) + 1) * SEGMENT;
@@ -304,8 +353,13 @@ impl Space {
 
     fn reclaim_held(&self, durable: u64, replay: u64, open: &[u32]) {
         let mut map = self.map.lock();
+        self.replay.store(replay, Ordering::Relaxed);
+        let mut waste = 0;
         for number in 1..map.segments {
             let segment = self.segment(number);
+            if self.is_in_log(segment) && !open.contains(&number) {
+                waste += SEGMENT - u64::from(segment.used()).min(SEGMENT);
+            }
             let idle = segment.taken.load(Ordering::Acquire) == 1
                 && segment.is_unused()
                 && segment.last.load(Ordering::Acquire) < replay
@@ -315,6 +369,7 @@ impl Space {
                 map.held.insert(number, durable);
             }
         }
+        self.waste.store(waste, Ordering::Relaxed);
     }
 
     /// Gets at least `segments` more free segments: from an end that was about to be cut, from

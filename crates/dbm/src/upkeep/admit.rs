@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::core::Core;
+use crate::disk::maps::Maps;
 use crate::disk::space::SEGMENT;
 use crate::error::DbmError;
 use crate::upkeep::checkpoint::checkpoint;
@@ -24,9 +25,14 @@ pub(crate) fn admit<'a>(core: &'a Arc<Core>, size: &Size) -> Result<Admitted<'a>
     }
     // The device is full. Checkpoints and cleaning free the space of the log and of dead pages.
     for _ in 0..ROUNDS {
-        if missing() == 0 || !make_room(core)? {
+        if missing() == 0 || !make_room(core, &mut core.maps.lock())? {
             break;
         }
+    }
+    // A checkpoint may have made holes.
+    let lacking = missing();
+    if lacking > 0 && core.space.holes() > 0 {
+        core.space.grow_if_room(lacking.div_ceil(SEGMENT))?;
     }
     match missing() {
         0 => Ok(admitted),
@@ -35,20 +41,23 @@ pub(crate) fn admit<'a>(core: &'a Arc<Core>, size: &Size) -> Result<Admitted<'a>
 }
 
 /// Frees what can be freed without a longer device. Returns whether that was anything.
-fn make_room(core: &Arc<Core>) -> Result<bool, DbmError> {
+pub(crate) fn make_room(core: &Arc<Core>, maps: &mut Maps) -> Result<bool, DbmError> {
     let (room, space) = (&core.room, &core.space);
-    let mut maps = core.maps.lock();
     let state = || (space.free(), room.changed().0, space.needed());
     let before = state();
-    let left = room.beyond_checkpoint(space);
-    // All changed pages, or as many as leave the cleaner its segments.
-    let most = match room.others() as u64 {
-        others if others <= left => others,
-        _ => left.saturating_sub(room.cleaner(space)).max(left / 2),
-    };
-    checkpoint(core, &mut maps, most as usize)?;
-    if clean_greedily(core, &maps)? > 0 {
-        checkpoint(core, &mut maps, 0)?;
+    // All changed pages, which frees the log, if the cleaner has its segments then.
+    let others = room.others();
+    let (left, cleaner) = (room.beyond_checkpoint(space), room.cleaner(space));
+    let after_all = (left + space.freed_with_log() * SEGMENT).checked_sub(others as u64);
+    let frees_log = others as u64 <= left && after_all >= Some(cleaner);
+    if frees_log {
+        checkpoint(core, maps, others, 0)?;
+    }
+    if clean_greedily(core, maps)? > 0 {
+        checkpoint(core, maps, 0, 0)?;
+    } else if !frees_log {
+        // Their old places are what the cleaner gains next.
+        checkpoint(core, maps, others, cleaner.min(left / 2))?;
     }
     let after = state();
     Ok(after.0 > before.0 || after.1 < before.1 || after.2 < before.2)

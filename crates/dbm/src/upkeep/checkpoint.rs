@@ -58,7 +58,8 @@ pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
         let kept = core.room.changed().1 + 2 * SEGMENT as usize;
         let room = core.space.free() * SEGMENT as usize;
         let most = core.room.step(&core.space).max(room.saturating_sub(kept));
-        checkpoint(core, &mut maps, most)?;
+        checkpoint(core, &mut maps, most, core.room.cleaner(&core.space))?;
+        punch(core);
         if left <= most {
             break;
         }
@@ -67,26 +68,31 @@ pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
     // A free end must stay free for one checkpoint. The next one cuts it.
     let spare = core.room.spare_segments(&core.space);
     if core.space.has_idle_end(u64::MAX, spare) {
-        checkpoint(core, &mut maps, 0)?;
+        checkpoint(core, &mut maps, 0, 0)?;
         if cut_end(core)? {
-            checkpoint(core, &mut maps, 0)?;
+            checkpoint(core, &mut maps, 0, 0)?;
         }
     }
     Ok(())
 }
 
-/// Writes a checkpoint of the pages that it must write, and of `most` others.
-pub(crate) fn checkpoint(core: &Arc<Core>, maps: &mut Maps, most: usize) -> Result<(), DbmError> {
+/// Writes a checkpoint of the pages that it must write, and of `most` others, or as many as there
+/// is room for beside `kept` free pages.
+pub(crate) fn checkpoint(
+    core: &Arc<Core>,
+    maps: &mut Maps,
+    most: usize,
+    kept: u64,
+) -> Result<(), DbmError> {
     core.latch.check()?;
     if let Some(most) = core.options.max_snapshot_age {
         core.readers.end_older(most);
     }
     sweep(core);
-    let most = room_for(core, most)?;
+    let most = room_for(core, most, kept)?;
     Checkpoint::begin(core, maps, most)
         .and_then(Checkpoint::write)
         .inspect_err(|error| core.latch.close(error))?;
-    punch(core);
     sweep(core);
     Ok(())
 }
@@ -100,10 +106,11 @@ fn sweep(core: &Core) {
     }
 }
 
-/// How many of `most` pages there is room for. An error if there is no room for those that must be
-/// written. Then nothing was done, and a later call may find room.
-fn room_for(core: &Core, most: usize) -> Result<usize, DbmError> {
-    let most = most.min(core.room.changed().0);
+/// How many of `most` pages there is room for beside `kept` others. An error if there is no room
+/// for those that must be written. Then nothing was done, and a later call may find room.
+fn room_for(core: &Core, most: usize, kept: u64) -> Result<usize, DbmError> {
+    let most = most.min(core.room.others());
+    let kept = if most > 0 { kept as usize } else { 0 };
     let mut least = core.room.least_checkpoint() as usize;
     if least + most < APART + SEGMENT as usize {
         // All of it goes to the log.
@@ -111,12 +118,13 @@ fn room_for(core: &Core, most: usize) -> Result<usize, DbmError> {
     }
     let open = core.images.lock().left() + core.log.lock().left();
     let have = || core.space.free() * SEGMENT as usize + open;
-    if have() < least + most {
-        let missing = (least + most - have()).div_ceil(SEGMENT as usize);
+    let wanted = least + most + kept;
+    if have() < wanted {
+        let missing = (wanted - have()).div_ceil(SEGMENT as usize);
         core.space.grow_if_room(missing as u64)?;
     }
     match have().checked_sub(least) {
-        Some(room) => Ok(most.min(room)),
+        Some(room) => Ok(most.min(room.saturating_sub(kept))),
         None => Err(DbmError::NoSpace((least - have()) as u64)),
     }
 }

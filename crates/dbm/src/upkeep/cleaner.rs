@@ -32,7 +32,8 @@ pub(crate) fn clean_end(core: &Core, maps: &Maps) -> Result<u64, DbmError> {
     }
     begin_images(core);
     let segments = core.space.segments();
-    let most = core.room.step(&core.space) as u64;
+    let room = core.room.beyond_part(&core.space).unwrap_or(0);
+    let most = room.min(core.room.step(&core.space) as u64);
     let (mut left, from) = (most, segments.saturating_sub(unused).max(1));
     for number in (from..segments).rev() {
         let used = u64::from(core.space.segment(number).used());
@@ -53,7 +54,7 @@ fn victims(core: &Core, most: u32) -> Vec<(u32, u32)> {
     let open = open_segments(core);
     let used = |number| (number, core.space.segment(number).used());
     (1..core.space.segments())
-        .filter(|number| !open.contains(number))
+        .filter(|number| !open.contains(number) && core.space.can_be_emptied(*number))
         .map(used)
         .filter(|(_, used)| (1..most).contains(used))
         .collect()
@@ -61,7 +62,7 @@ fn victims(core: &Core, most: u32) -> Vec<(u32, u32)> {
 
 /// Moves the live pages of the segments with the largest benefit.
 pub(crate) fn clean(core: &Core, maps: &Maps) -> Result<(), DbmError> {
-    let room = (core.space.free() as u64 * SEGMENT).saturating_sub(core.room.reserve(&core.space));
+    let room = core.room.beyond_part(&core.space).unwrap_or(0);
     let now = core.log.lock().position().sequence;
     let pays = |&(number, used): &(u32, u32)| {
         let segment = core.space.segment(number);

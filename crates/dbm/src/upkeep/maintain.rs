@@ -18,9 +18,10 @@ use crate::disk::log::Behind;
 use crate::disk::space::{SEGMENT, Space};
 use crate::error::DbmError;
 use crate::sync::Mutex;
+use crate::upkeep::admit::make_room;
 use crate::upkeep::checkpoint::checkpoint;
 use crate::upkeep::cleaner::{clean, clean_end};
-use crate::upkeep::shrink::cut_end;
+use crate::upkeep::shrink::{cut_end, punch};
 
 /// Whether there is work; checked after each commit.
 pub(crate) fn is_due(core: &Core, behind: Behind) -> bool {
@@ -39,6 +40,12 @@ fn maintain(core: &Arc<Core>) -> Result<bool, DbmError> {
     let mut maps = core.maps.lock();
     let behind = core.log.lock().behind();
     if core.room.is_checkpoint_due(&core.space, behind) {
+        let step = core.room.step(&core.space) as u64;
+        if core.room.beyond_part(&core.space).is_none()
+            && (core.space.is_full() || !core.space.grow_if_room(step.div_ceil(SEGMENT))?)
+        {
+            return make_room(core, &mut maps);
+        }
         let moved = match cut_end(core)? {
             true => 0,
             false => clean_end(core, &maps)?,
@@ -46,7 +53,13 @@ fn maintain(core: &Arc<Core>) -> Result<bool, DbmError> {
         if moved == 0 && should_clean(&core.space, behind.replay) {
             clean(core, &maps)?;
         }
-        checkpoint(core, &mut maps, core.room.step(&core.space))?;
+        checkpoint(
+            core,
+            &mut maps,
+            step as usize,
+            core.room.cleaner(&core.space),
+        )?;
+        punch(core);
     }
     if core.room.is_short(&core.space) {
         core.space.grow_if_room(1)?;

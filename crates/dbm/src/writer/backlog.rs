@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use senko_io::Device;
 
+use crate::disk::entry::BODY;
 use crate::disk::log::{GROUP_HEAD, Position};
 use crate::disk::tail::Tail;
 use crate::records::blob::Blob;
@@ -62,15 +63,10 @@ impl Backlog {
         self.pending.bytes.len()
     }
 
-    /// Bytes of commits, with their long values.
+    /// Bytes of commits, with the pages of their long values.
     pub fn all_bytes(&self) -> usize {
-        let long: usize = self
-            .pending
-            .blobs
-            .iter()
-            .map(|(_, value)| value.len())
-            .sum();
-        self.bytes() + long
+        let parts = |(blob, _): &(Blob, _)| blob.parts() as usize;
+        self.bytes() + self.pending.blobs.iter().map(parts).sum::<usize>() * BODY
     }
 
     pub fn has_long_values(&self) -> bool {

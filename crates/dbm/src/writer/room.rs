@@ -15,6 +15,13 @@
 //! ADMIT-3: a commit that only deletes is admitted with less than one that puts, so that puts can't
 //! use up what deletes need. ADMIT-4: room is counted before a commit does anything, and what other
 //! threads were admitted for is not counted twice.
+//!
+//! Another file may take the rest of the disk at any time. ADMIT-5: so on a device that can still
+//! grow, a commit is admitted only if a full one would get room for the next. Either there is room
+//! for all changed pages, which frees the log. Or the bound of ADMIT-2 holds for the segments
+//! without the log, which the cleaner can't empty. ADMIT-6: maintenance leaves what the next
+//! commits need ([`Room::beyond_part`]). On a device without room for that, it does as a commit
+//! does.
 
 use std::sync::atomic::Ordering;
 
@@ -45,7 +52,10 @@ const MOST_STEP: u64 = 256;
 /// The space that a commit takes in the log, including the checkpoint after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
+    /// Without long values.
     pub bytes: usize,
+    /// Pages of long values.
+    pub parts: usize,
     /// Records and ranges, each of which may change a page.
     pub changes: usize,
     pub only_deletes: bool,
@@ -55,13 +65,19 @@ impl Size {
     /// A commit of nothing, with the room that others keep free for it.
     const SMALL: Size = Size {
         bytes: 0,
+        parts: 0,
         changes: 1,
         only_deletes: false,
     };
 
     /// Entries of the log.
     fn entries(&self) -> u64 {
-        (self.bytes.div_ceil(BODY) + 1) as u64
+        (self.bytes.div_ceil(BODY) + 1 + self.parts) as u64
+    }
+
+    /// Pages that its records may add to the trees.
+    fn leaves(&self) -> usize {
+        2 * self.bytes / crate::pages::node::ROOM
     }
 }
 
@@ -206,7 +222,7 @@ impl Room {
             return false;
         }
         let segments = self.segments(space);
-        let least = self.need(space, &segments, &Size::SMALL) + SEGMENT.max(space.needed() / 128);
+        let least = self.needed(space, &segments, &Size::SMALL) + SEGMENT.max(space.needed() / 128);
         segments.free * SEGMENT < least && space.segments() > 3
     }
 
@@ -252,15 +268,20 @@ impl Room {
         }
     }
 
-    /// Data segments that are missing for this many more live pages, and those that there are
-    /// beyond (ADMIT-2).
-    fn live_room(&self, space: &Space, segments: &Segments, more: u64) -> (u64, u64) {
+    /// Data segments that are missing for this many more live pages and a margin, and those that
+    /// there are beyond (ADMIT-2).
+    fn live_room(&self, space: &Space, segments: &Segments, more: u64, margin: u64) -> (u64, u64) {
         let live = space.needed() + self.changed().1 as u64 + more;
         let cleaner = segments.cleaner;
         let wanted =
-            (live * (cleaner + 1)).div_ceil(cleaner * SEGMENT) + cleaner + MARGIN / SEGMENT;
+            (live * (cleaner + 1)).div_ceil(cleaner * SEGMENT) + margin.div_ceil(SEGMENT) + cleaner;
         let data = segments.data;
         (wanted.saturating_sub(data), data.saturating_sub(wanted))
+    }
+
+    /// Pages in the log's segments that only checkpoints free.
+    fn wasted(&self, space: &Space) -> u64 {
+        space.wasted() + self.unlogged().div_ceil(BODY) as u64
     }
 
     /// Changed pages that a checkpoint may leave out.
@@ -271,19 +292,19 @@ impl Room {
 
     /// Pages that must be free before a commit. While the device can grow, the next checkpoint must
     /// fit. On a full one, a checkpoint of everything must: it frees all of the log.
-    fn need(&self, space: &Space, segments: &Segments, size: &Size) -> u64 {
+    fn need(&self, segments: &Segments, size: &Size, is_full: bool, step: u64) -> u64 {
         let pages = self.pages.load(Ordering::Relaxed);
         // Pages that split or merge, and those above them.
         let shaped = match size.only_deletes {
             true => size.changes.min(pages / 2) + 4,
-            false => 2 * size.bytes / crate::pages::node::ROOM + 4,
+            false => size.leaves() + 4,
         };
         let due = self.due.load(Ordering::Relaxed);
         let (others, cleaner) = (self.others(), segments.cleaner * SEGMENT);
-        let written = match space.is_full() {
+        let written = match is_full {
             true => cleaner + (others + size.changes.min(pages)) as u64,
             false if size.only_deletes => cleaner,
-            false => cleaner.max(others.min(self.step(space)) as u64),
+            false => cleaner.max((others as u64).min(step)),
         };
         let margin = if size.only_deletes { 0 } else { MARGIN };
         size.entries() + (shaped + due) as u64 + self.least_checkpoint() + written + margin
@@ -291,7 +312,24 @@ impl Room {
 
     /// Pages that are kept free for the next commits and their checkpoint.
     pub fn reserve(&self, space: &Space) -> u64 {
-        self.need(space, &self.segments(space), &Size::SMALL)
+        self.needed(space, &self.segments(space), &Size::SMALL)
+    }
+
+    /// Free pages beyond a checkpoint of a part of the changed pages, and what the next commits
+    /// need after it; `None` if there is no room for that.
+    pub fn beyond_part(&self, space: &Space) -> Option<u64> {
+        // What the next commits need has a checkpoint in it, and on a full device all changed
+        // pages.
+        let part = match space.is_full() {
+            true => self.least_checkpoint(),
+            false => self.step(space) as u64,
+        };
+        (space.free() as u64 * SEGMENT).checked_sub(self.reserve(space) + part)
+    }
+
+    /// As [`Room::need`], of the device as it is.
+    fn needed(&self, space: &Space, segments: &Segments, size: &Size) -> u64 {
+        self.need(segments, size, space.is_full(), self.step(space) as u64)
     }
 
     /// Free pages beyond those that the next commits and checkpoints need.
@@ -299,8 +337,8 @@ impl Room {
         let segments = self.segments(space);
         let ahead = (3 * SEGMENT).max(space.needed() / 48);
         let step = self.least_checkpoint() + self.step(space) as u64 + MARGIN;
-        let kept = self.need(space, &segments, &Size::SMALL).max(step) + ahead;
-        let (_, beyond) = self.live_room(space, &segments, 0);
+        let kept = self.needed(space, &segments, &Size::SMALL).max(step) + ahead;
+        let (_, beyond) = self.live_room(space, &segments, 0, MARGIN + self.wasted(space));
         (segments.free * SEGMENT)
             .saturating_sub(kept)
             .min(beyond * SEGMENT)
@@ -309,13 +347,22 @@ impl Room {
     /// Free pages that are missing for a commit, beside what others were admitted for.
     pub fn missing(&self, space: &Space, size: &Size, admitted: u64) -> u64 {
         let segments = self.segments(space);
-        let need = self.need(space, &segments, size) + admitted;
-        let pages = need.saturating_sub(segments.free * SEGMENT);
-        if size.only_deletes {
-            return pages;
+        let free = segments.free * SEGMENT;
+        let need = self.needed(space, &segments, size) + admitted;
+        let mut missing = need.saturating_sub(free);
+        if !size.only_deletes {
+            let more = size.entries() + size.leaves() as u64;
+            let (live, _) = self.live_room(space, &segments, more, MARGIN);
+            missing = missing.max(live * SEGMENT);
         }
-        let more = size.entries() + (2 * size.bytes / crate::pages::node::ROOM) as u64;
-        let (missing, _) = self.live_room(space, &segments, more);
-        pages.max(missing * SEGMENT)
+        if !space.is_full() {
+            // ADMIT-5
+            let all = (self.need(&segments, size, true, 0) + admitted).saturating_sub(free);
+            if all > missing {
+                let (live, _) = self.live_room(space, &segments, 0, self.wasted(space));
+                missing = missing.max(all.min(live * SEGMENT));
+            }
+        }
+        missing
     }
 }

@@ -15,6 +15,7 @@ mod calls;
 mod copies;
 mod crash;
 mod cycles;
+mod disk;
 mod faults;
 mod flips;
 mod full;

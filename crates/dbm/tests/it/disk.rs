@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A database on a disk that others fill as well.
+
+use std::sync::{Arc, Mutex};
+
+use senko_dbm::{Database, DbmError, Durability, Options, Table};
+use senko_io::{Device, IoError, PAGE_SIZE, Tag};
+use senko_workload::Rng;
+
+use crate::support::{Model, content, number, quiet};
+
+type PageBytes = Box<[u8]>;
+
+const ENOSPC: i32 = 28;
+/// The fewest pages of a database.
+const LEAST: u64 = 48;
+
+/// A file on a small disk in memory. Pages without storage are holes.
+struct Disk(Mutex<State>);
+
+#[derive(Clone, Default)]
+struct State {
+    pages: Vec<Option<PageBytes>>,
+    /// Pages that the disk has for this file.
+    most: usize,
+    stored: usize,
+}
+
+impl State {
+    fn store(&mut self, page: usize) -> Result<(), IoError> {
+        if self.pages[page].is_none() {
+            if self.stored >= self.most {
+                return Err(IoError::Os(ENOSPC));
+            }
+            self.stored += 1;
+            self.pages[page] = Some(vec![0; PAGE_SIZE].into());
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, page: usize) {
+        if self.pages[page].take().is_some() {
+            self.stored -= 1;
+        }
+    }
+}
+
+impl Disk {
+    fn new(pages: usize) -> Arc<Disk> {
+        let disk = Disk(Mutex::new(State {
+            most: pages,
+            ..State::default()
+        }));
+        disk.grow(LEAST).unwrap();
+        Arc::new(disk)
+    }
+
+    /// Another file takes all that is left.
+    fn take_rest(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.most = state.stored;
+    }
+
+    /// The disk as it is now.
+    fn copy(&self) -> Arc<Disk> {
+        Arc::new(Disk(Mutex::new(self.0.lock().unwrap().clone())))
+    }
+}
+
+impl Device for Disk {
+    fn pages(&self) -> u64 {
+        self.0.lock().unwrap().pages.len() as u64
+    }
+
+    fn grow(&self, pages: u64) -> Result<(), IoError> {
+        let mut state = self.0.lock().unwrap();
+        let before = state.pages.len();
+        if before + state.most - state.stored < pages as usize {
+            return Err(IoError::Os(ENOSPC));
+        }
+        state.pages.resize(pages as usize, None);
+        (before..pages as usize).try_for_each(|page| state.store(page))
+    }
+
+    fn shrink(&self, pages: u64) -> Result<(), IoError> {
+        let mut state = self.0.lock().unwrap();
+        for page in pages as usize..state.pages.len() {
+            state.release(page);
+        }
+        state.pages.truncate(pages as usize);
+        Ok(())
+    }
+
+    fn extent(&self, page: u64) -> Option<std::ops::Range<u64>> {
+        let state = self.0.lock().unwrap();
+        let is_stored = |page: &usize| state.pages[*page].is_some();
+        let first = (page as usize..state.pages.len()).find(is_stored)?;
+        let end = (first..state.pages.len()).find(|page| !is_stored(page));
+        Some(first as u64..end.unwrap_or(state.pages.len()) as u64)
+    }
+
+    fn punch(&self, page: u64, pages: u64, _: Tag) -> Result<bool, IoError> {
+        let mut state = self.0.lock().unwrap();
+        (page..page + pages).for_each(|page| state.release(page as usize));
+        Ok(true)
+    }
+
+    fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
+        let mut state = self.0.lock().unwrap();
+        (page..page + pages).try_for_each(|page| state.store(page as usize))
+    }
+
+    fn read(&self, page: u64, buf: &mut [u8], _: Tag) -> Result<(), IoError> {
+        let state = self.0.lock().unwrap();
+        for (page, bytes) in (page as usize..).zip(buf.chunks_mut(PAGE_SIZE)) {
+            match &state.pages[page] {
+                Some(stored) => bytes.copy_from_slice(stored),
+                None => bytes.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
+        let mut state = self.0.lock().unwrap();
+        for (page, bytes) in (page as usize..).zip(buf.chunks(PAGE_SIZE)) {
+            // SEGMENT-3
+            let stored = state.pages[page].as_mut();
+            stored
+                .expect("no write needs new storage")
+                .copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn flush(&self, _: Tag) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64, _: Tag) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// What fills the disk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Full {
+    /// The database alone.
+    Itself,
+    /// Another file, at some time.
+    Other,
+    /// `Options::max_bytes`.
+    Bound,
+}
+
+/// What happens between the puts and the deletes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Between {
+    Nothing,
+    Closed,
+    Killed,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    bytes: usize,
+    /// Random keys below this, or ascending ones.
+    keys: Option<u64>,
+    /// Records of a commit.
+    batch: u64,
+    durability: Durability,
+    full: Full,
+    mebibytes: usize,
+    between: Between,
+    threads: usize,
+}
+
+impl Case {
+    fn draw(rng: &mut Rng) -> Case {
+        let mut below = |below: u64| rng.below(below) as usize;
+        let mebibytes = [1, 2, 4, 8, 12][below(5)];
+        Case {
+            bytes: [60, 200, 900, 1300, 3000, 20_000, 100_000][below(7)],
+            keys: [None, Some(300), Some(3000), Some(1 << 30)][below(4)],
+            batch: [1, 1, 1, 20][below(4)],
+            durability: [Durability::None, Durability::Buffered, Durability::Synced][below(3)],
+            full: [Full::Itself, Full::Other, Full::Bound][below(3)],
+            mebibytes,
+            between: [
+                Between::Nothing,
+                Between::Nothing,
+                Between::Closed,
+                Between::Killed,
+            ][below(4)],
+            threads: below(2),
+        }
+    }
+}
+
+struct Run {
+    case: Case,
+    disk: Arc<Disk>,
+    db: Database,
+    table: Table,
+    model: Model,
+    rng: Rng,
+}
+
+impl Run {
+    fn options(case: &Case) -> Options {
+        let max_bytes = Some((case.mebibytes as u64) << 20);
+        Options {
+            max_bytes: max_bytes.filter(|_| case.full == Full::Bound),
+            threads: case.threads,
+            ..quiet()
+        }
+    }
+
+    fn key(&mut self, number: u64) -> Vec<u8> {
+        let number = match self.case.keys {
+            Some(keys) => self.rng.below(keys),
+            None => number,
+        };
+        (number as u32).to_be_bytes().to_vec()
+    }
+
+    /// Puts until there is no room, or until `most` bytes. Returns whether there is no room.
+    fn fill(&mut self, most: usize) -> bool {
+        let mut written = 0;
+        for number in 0.. {
+            if written >= most {
+                break;
+            }
+            let mut records = Vec::new();
+            for nth in 0..self.case.batch {
+                let key = self.key(number * self.case.batch + nth);
+                let bytes =
+                    self.case.bytes - self.rng.below(self.case.bytes as u64 / 4 + 1) as usize;
+                records.push((key, vec![number as u8; bytes]));
+                written += bytes + 4;
+            }
+            let put = self.db.run(self.case.durability, |tx| {
+                records
+                    .iter()
+                    .try_for_each(|(key, value)| tx.put(&self.table, key, value))
+            });
+            match put {
+                Ok(()) => self.model.extend(records),
+                Err(DbmError::NoSpace(_)) => return true,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        false
+    }
+
+    fn check(&self) {
+        assert!(content(&self.db.snapshot(), &self.table) == self.model);
+    }
+
+    /// Opens the database as it is on the disk.
+    fn reopen(&mut self) {
+        self.disk = self.disk.copy();
+        let device = Arc::clone(&self.disk) as _;
+        self.db = Database::open_device(device, Run::options(&self.case)).unwrap();
+        self.table = self.db.table("t").unwrap();
+    }
+}
+
+/// Fills a disk, deletes every record, and fills it again.
+fn fill_and_empty(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let case = Case::draw(&mut rng);
+    println!("{seed}: {case:?}");
+    let pages = case.mebibytes << 20 >> 12;
+    let disk = Disk::new(pages);
+    let db = Database::open_device(Arc::clone(&disk) as _, Run::options(&case)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut run = Run {
+        case,
+        disk,
+        db,
+        table,
+        model: Model::new(),
+        rng,
+    };
+    if case.full == Full::Other {
+        let most = run.rng.below((pages * PAGE_SIZE) as u64 * 2) as usize;
+        run.fill(most);
+        run.disk.take_rest();
+        run.fill(most / 2);
+    } else {
+        run.fill(3 * pages * PAGE_SIZE);
+    }
+    let first = run.model.len();
+    if case.between != Between::Nothing {
+        // What was never written does not survive a kill.
+        if case.between == Between::Closed || case.durability == Durability::None {
+            run.db.clone().close().unwrap();
+        }
+        run.reopen();
+    }
+    run.check();
+    let mut keys: Vec<Vec<u8>> = run.model.keys().cloned().collect();
+    for nth in (1..keys.len()).rev() {
+        keys.swap(nth, run.rng.below(nth as u64 + 1) as usize);
+    }
+    for (nth, key) in keys.iter().enumerate() {
+        let deleted = run.db.run(case.durability, |tx| tx.delete(&run.table, key));
+        if let Err(error) = deleted {
+            panic!("{seed}: delete {nth} of {first}: {error}");
+        }
+    }
+    run.model.clear();
+    run.check();
+    run.fill(3 * pages * PAGE_SIZE);
+    let again = run.model.len();
+    // Another file may have left room for little.
+    let least = if case.full == Full::Other {
+        1
+    } else {
+        first.div_ceil(2)
+    };
+    assert!(again >= least, "{seed}: {again} records after {first}");
+    run.check();
+    assert!(run.db.verify().unwrap().problems.is_empty());
+}
+
+/// A disk that was full refused deletes for good after random keys, most often when another file
+/// had taken the rest, or after a reopening. With `Durability::None`, the database ended.
+#[test]
+fn a_full_disk_takes_every_delete() {
+    let from = number("SENKO_DBM_FULL_FROM", 0);
+    for seed in from..from + number("SENKO_DBM_FULL", 30) {
+        fill_and_empty(seed);
+    }
+}
