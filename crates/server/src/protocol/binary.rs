@@ -181,6 +181,23 @@ impl Header {
         Ok(header)
     }
 
+    /// The head of its reply.
+    pub fn head(&self) -> Head {
+        Head {
+            opcode: self.opcode,
+            opaque: self.opaque,
+            quiet: self.quiet,
+        }
+    }
+
+    /// The head of a reply that is sent even if the request is quiet.
+    pub fn loud(&self) -> Head {
+        Head {
+            quiet: false,
+            ..self.head()
+        }
+    }
+
     fn lengths_allowed(&self) -> bool {
         let (key, extras, value) = (self.key_len > 0, self.extras_len, self.value_len > 0);
         match self.kind {
@@ -247,6 +264,10 @@ impl Head {
         b[12..16].copy_from_slice(&self.opaque);
         b[16..24].copy_from_slice(&cas.to_be_bytes());
         out.extend_from_slice(&b);
+    }
+    /// Appends an error reply with the status's own text.
+    pub fn refuse(&self, out: &mut Vec<u8>, status: Status) {
+        self.error(out, status, status.text());
     }
     /// Appends a whole error reply.
     pub fn error(&self, out: &mut Vec<u8>, status: Status, text: &str) {

@@ -46,7 +46,7 @@ impl Refusal {
         }
     }
 
-    const fn loud(text: &'static str) -> Refusal {
+    pub(crate) const fn loud(text: &'static str) -> Refusal {
         Refusal::new(text, false)
     }
 }
@@ -205,6 +205,13 @@ impl<'a> Args<'a> {
             Err(Refusal::loud(BAD_FORMAT))
         }
     }
+    /// The key, which comes first.
+    fn key(&self) -> Result<&'a [u8], Refusal> {
+        match self.list[0] {
+            key if key.len() > MAX_KEY => Err(Refusal::new(BAD_FORMAT, self.noreply())),
+            key => Ok(key),
+        }
+    }
     /// Whether the last argument is `noreply`.
     fn noreply(&self) -> bool {
         self.last == b"noreply"
@@ -328,10 +335,7 @@ fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let len = read_length(args.list[LENGTH]).ok_or(Refusal::loud(BAD_FORMAT))?;
     let noreply = args.noreply();
     let bad = Refusal::new(BAD_FORMAT, noreply);
-    let key = args.list[0];
-    if key.len() > MAX_KEY {
-        return Err(bad);
-    }
+    let key = args.key()?;
     let flags = read_flags(args.list[1]).ok_or(bad)?;
     let exptime = read_time(args.list[2]).ok_or(bad)?;
     let cas = if mode == StoreMode::Cas {
@@ -353,14 +357,9 @@ fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
 fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(2)?;
     let noreply = args.noreply();
-    let key = args.list[0];
-    if key.len() > MAX_KEY {
-        return Err(Refusal::new(BAD_FORMAT, noreply));
-    }
-    let delta = plain_u64(args.list[1]).ok_or(Refusal::new(
-        "CLIENT_ERROR invalid numeric delta argument",
-        noreply,
-    ))?;
+    let key = args.key()?;
+    let bad = Refusal::new("CLIENT_ERROR invalid numeric delta argument", noreply);
+    let delta = plain_u64(args.list[1]).ok_or(bad)?;
     Ok(Line::Arith {
         key,
         incr,
@@ -372,14 +371,9 @@ fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
 fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(2)?;
     let noreply = args.noreply();
-    let key = args.list[0];
-    if key.len() > MAX_KEY {
-        return Err(Refusal::new(BAD_FORMAT, noreply));
-    }
-    let exptime = plain_time(args.list[1]).ok_or(Refusal::new(
-        "CLIENT_ERROR invalid exptime argument",
-        noreply,
-    ))?;
+    let key = args.key()?;
+    let bad = Refusal::new("CLIENT_ERROR invalid exptime argument", noreply);
+    let exptime = plain_time(args.list[1]).ok_or(bad)?;
     Ok(Line::Touch {
         key,
         exptime,
@@ -390,10 +384,7 @@ fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
 fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(1)?;
     let noreply = args.noreply();
-    let key = args.list[0];
-    if key.len() > MAX_KEY {
-        return Err(Refusal::new(BAD_FORMAT, noreply));
-    }
+    let key = args.key()?;
     Ok(Line::Delete { key, noreply })
 }
 
