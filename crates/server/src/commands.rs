@@ -177,7 +177,6 @@ pub(crate) enum Outcome {
 
 /// The result of looking a key up, with what its last fetch brought.
 enum Resolved {
-    /// In DRAM.
     Dram(ItemRef),
     /// Perhaps on flash.
     Flash(FlashRef),

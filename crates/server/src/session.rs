@@ -128,7 +128,6 @@ enum Step {
     HangUp(usize),
 }
 
-/// One connection.
 #[derive(Debug)]
 pub struct Session {
     gate: Gate,

@@ -80,7 +80,6 @@ struct Region {
     first_record: u32,
 }
 
-/// One log.
 #[derive(Debug)]
 pub(crate) struct Log {
     number: usize,

@@ -132,7 +132,6 @@ pub(super) fn touch(
     Outcome::Done
 }
 
-/// How to count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delta {
     pub incr: bool,

@@ -16,7 +16,6 @@ pub const REPLY: u8 = 0x81;
 /// Bytes of a header.
 pub const HEADER: usize = 24;
 
-/// Reply statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 // The protocol's names; their texts are in `text`.
@@ -235,9 +234,7 @@ pub fn extra_u64(extras: &[u8], at: usize) -> u64 {
 /// The fields of its request that a reply header repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The request's opcode.
     pub opcode: u8,
-    /// The request's opaque.
     pub opaque: [u8; 4],
     /// Whether there is no reply in the nominal case.
     pub quiet: bool,

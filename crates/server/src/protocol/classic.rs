@@ -66,11 +66,8 @@ pub enum Line<'a> {
     },
     /// The storage commands; a value of `len` bytes and a line end follow.
     Store {
-        /// Which command.
         mode: StoreMode,
-        /// The key.
         key: &'a [u8],
-        /// The client's flags.
         flags: u32,
         /// The expiry as given.
         exptime: i64,
@@ -78,41 +75,29 @@ pub enum Line<'a> {
         len: usize,
         /// `cas`'s CAS value.
         cas: u64,
-        /// Stay silent.
         noreply: bool,
     },
     /// `delete`.
-    Delete {
-        /// The key.
-        key: &'a [u8],
-        /// Stay silent.
-        noreply: bool,
-    },
+    Delete { key: &'a [u8], noreply: bool },
     /// `incr`, `decr`.
     Arith {
-        /// The key.
         key: &'a [u8],
         /// Whether it is `incr`.
         incr: bool,
-        /// The difference.
         delta: u64,
-        /// Stay silent.
         noreply: bool,
     },
     /// `touch`.
     Touch {
-        /// The key.
         key: &'a [u8],
         /// The expiry as given.
         exptime: i64,
-        /// Stay silent.
         noreply: bool,
     },
     /// `mg`, `ms`, `md`, `ma`, `me`, `mn`: the second letter and the rest of the line.
     Meta {
         /// `g`, `s`, `d`, `a`, `e` or `n`.
         which: u8,
-        /// The rest.
         rest: &'a [u8],
     },
     /// `flush_all`.
@@ -120,22 +105,12 @@ pub enum Line<'a> {
         /// The delay as given; `None`: the argument is not a number, which is refused only after
         /// the permission was checked.
         delay: Option<i64>,
-        /// Stay silent.
         noreply: bool,
     },
     /// `verbosity`.
-    Verbosity {
-        /// The level.
-        level: u32,
-        /// Stay silent.
-        noreply: bool,
-    },
+    Verbosity { level: u32, noreply: bool },
     /// `cache_memlimit`, in MiB; `None`: not a number.
-    MemLimit {
-        mib: Option<u32>,
-        /// Stay silent.
-        noreply: bool,
-    },
+    MemLimit { mib: Option<u32>, noreply: bool },
     /// `version`.
     Version,
     /// `quit`.

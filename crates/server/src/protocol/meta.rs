@@ -59,7 +59,6 @@ pub type KeyBuf = Option<[u8; MAX_KEY]>;
 pub struct Command<'a> {
     /// The key, decoded.
     pub key: &'a [u8],
-    /// The parsed flags.
     pub flags: Flags,
     /// The flags as they were sent.
     pub text: &'a [u8],

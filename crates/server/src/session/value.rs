@@ -294,7 +294,6 @@ impl Value {
         Some(shard)
     }
 
-    /// Drops the value.
     pub fn cancel(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
         if let State::Store(storing) = std::mem::take(&mut self.state) {
             ctx.shard.abort(storing.draft);
