@@ -125,6 +125,7 @@ impl Parser {
     }
 
     /// The next key of a line of keys, or the line's end.
+    #[inline]
     fn key<'a>(
         &mut self,
         ctx: &Ctx<'_, impl Queue>,
