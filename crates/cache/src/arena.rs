@@ -67,7 +67,6 @@ impl Class {
     }
 }
 
-/// An arena.
 #[derive(Debug)]
 pub(crate) struct Arena {
     mem: AlignedBuf,
@@ -128,7 +127,6 @@ impl Arena {
     /// The most bytes that handles can name.
     pub const MOST_BYTES: usize = (u32::MAX as usize) * UNIT;
 
-    /// An arena for items.
     pub fn for_items(mem: AlignedBuf) -> Arena {
         let bytes = mem.pages() * PAGE_SIZE;
         let mut arena = Arena::new(mem, Arena::item_page_bytes(bytes), &item_sizes());

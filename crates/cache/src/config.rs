@@ -37,7 +37,6 @@ pub struct Budget {
 /// The admission settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// The rule.
     pub rule: AdmissionRule,
     /// The budget, if any.
     pub budget: Option<Budget>,
@@ -66,7 +65,6 @@ pub struct ShardConfig {
     pub region: usize,
     /// Eviction from DRAM.
     pub policy: PolicyKind,
-    /// Admission to flash.
     pub admission: Admission,
     /// The number of recent hits on flash (1 to 3; `index/aging.rs`) after which an item is
     /// promoted to DRAM.

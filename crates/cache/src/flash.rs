@@ -97,7 +97,6 @@ impl Flash {
     pub fn logs(&self) -> &[Log] {
         &self.logs
     }
-    /// A log.
     #[inline]
     pub fn log(&self, n: usize) -> &Log {
         &self.logs[n]
@@ -257,7 +256,6 @@ impl Flash {
         s.device_pauses = self.logs.iter().map(|l| l.health.pauses.count).sum();
         s.device_pause_ms = self.logs.iter().map(|l| l.health.pauses.ms).sum();
     }
-    /// Zeroes the counters.
     pub fn reset_counts(&mut self) {
         for log in &mut self.logs {
             (log.record_bytes, log.page_bytes) = (0, 0);

@@ -297,7 +297,6 @@ impl Index {
         let Segment { count, flash, .. } = self.segments[n];
         self.holds(n, count, if comes { flash + one } else { flash - one });
     }
-    /// Slots in use.
     pub fn slots(&self) -> u64 {
         self.slots
     }
@@ -481,7 +480,6 @@ impl Index {
         true
     }
 
-    /// Adds a slot.
     pub fn insert(&mut self, hash: u64, slot: Slot) -> Result<(), Full> {
         debug_assert_eq!(self.tag_of(slot), self.tag(hash));
         self.insert_in(self.segment_of(hash), slot)
@@ -603,7 +601,6 @@ impl Index {
         ((tag * lines as u64) >> self.tag_bits) as usize
     }
 
-    /// Zeroes a segment.
     pub fn wipe(&mut self, n: usize) {
         let s = self.segments[n];
         self.lines

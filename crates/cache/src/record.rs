@@ -49,7 +49,6 @@ const ACCESS_UNIT: u32 = 64;
 pub struct Meta {
     /// CAS value of the last change.
     pub cas: u64,
-    /// The client's flags.
     pub flags: u32,
     /// Expiry in Unix seconds; 0: never.
     pub expiry: u32,

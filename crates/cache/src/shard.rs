@@ -45,7 +45,6 @@ use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
 use crate::words::{Belongs, State};
 use restore::{Recovered, Restore};
 
-/// One shard.
 #[derive(Debug)]
 pub struct Shard {
     index: Index,

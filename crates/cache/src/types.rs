@@ -14,9 +14,7 @@ pub struct ItemRef(pub(crate) u32);
 /// An item that was evicted from DRAM and has no copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evicted {
-    /// Its key.
     pub key: Vec<u8>,
-    /// Its metadata.
     pub meta: Meta,
     /// The number of its slab class, as in [`crate::SlabClassStats`].
     pub class: u32,
@@ -85,9 +83,7 @@ pub enum Fetched {
 /// An item on flash, as a walk over all items reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its key.
     pub key: Vec<u8>,
-    /// Its metadata.
     pub meta: Meta,
     /// Bytes that the item would take in DRAM, as [`Shard::footprint`](crate::Shard::footprint)
     /// counts them.
@@ -97,7 +93,6 @@ pub struct Listed {
 /// An item that a walk found ([`Shard::scan`](crate::Shard::scan)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scanned {
-    /// It is in DRAM.
     Dram(ItemRef),
     /// It is on flash, and so is its key: [`Shard::list`](crate::Shard::list) reads it.
     Flash(FlashRef),
@@ -124,7 +119,6 @@ pub struct FlashItem {
 pub struct Done {
     /// The caller's number.
     pub user: u64,
-    /// Its result.
     pub fetched: Fetched,
 }
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// The time since 1970, at the start.
@@ -45,7 +44,6 @@ impl Clock {
         }
     }
 
-    /// Unix milliseconds now.
     pub fn now_ms(&self) -> u64 {
         match &self.driven {
             Some(clock) => clock

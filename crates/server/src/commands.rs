@@ -33,7 +33,7 @@ pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
 pub(crate) use dump::{
     Dump, DumpKind, DumpStep, INTERNAL, Part, SHOW_COUNTERS, parse_part_request,
 };
-pub(crate) use stats::{PURPOSES, binary_stats, cpu_seconds, text_stats};
+pub(crate) use stats::{PURPOSES, binary_stats, cpu_seconds};
 pub(crate) use store::bad_chunk;
 pub(crate) use tell::evicted;
 
@@ -144,6 +144,25 @@ pub(crate) struct Request<'a> {
     pub remote: bool,
 }
 
+impl<'a> Request<'a> {
+    #[inline(always)]
+    pub fn new(
+        ctx: &Ctx<'_, impl Queue>,
+        remote: bool,
+        op: Op,
+        form: Form,
+        key: &'a [u8],
+    ) -> Request<'a> {
+        Request {
+            op,
+            form,
+            key: Key::new(key, ctx.shared.settings.hash_seed),
+            text: &[],
+            remote,
+        }
+    }
+}
+
 /// The result of a run.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -158,7 +177,6 @@ pub(crate) enum Outcome {
 
 /// The result of looking a key up, with what its last fetch brought.
 enum Resolved {
-    /// In DRAM.
     Dram(ItemRef),
     /// Perhaps on flash.
     Flash(FlashRef),
@@ -172,7 +190,7 @@ enum Resolved {
     OutOfMemory,
 }
 
-fn resolve<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) -> Resolved {
+fn resolve(ctx: &mut Ctx<'_, impl Queue>, key: &Key<'_>, hint: Option<Fetched>) -> Resolved {
     let before = tell::Gone::now(ctx);
     let resolved = resolve_silently(ctx, key, hint);
     if before.is_some() {
@@ -191,8 +209,8 @@ fn resolve<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>)
     resolved
 }
 
-fn resolve_silently<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn resolve_silently(
+    ctx: &mut Ctx<'_, impl Queue>,
     key: &Key<'_>,
     hint: Option<Fetched>,
 ) -> Resolved {
@@ -212,8 +230,8 @@ fn resolve_silently<Q: Queue>(
 }
 
 /// Runs a command. `draft` is a storage command's value; it is taken when it is used.
-pub(crate) fn run<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(crate) fn run(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     draft: &mut Option<Draft>,
     hint: Option<Fetched>,

@@ -32,9 +32,7 @@ impl ConnKey {
 /// A connection of another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteConn {
-    /// The worker.
     pub worker: usize,
-    /// The connection there.
     pub conn: ConnKey,
 }
 

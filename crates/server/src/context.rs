@@ -4,11 +4,12 @@
 //!
 //! A worker makes a [`Ctx`] for each call of a session. The session passes it to its commands.
 
-use senko_cache::Shard;
+use senko_cache::{Key, Shard};
 use senko_io::Queue;
 
 use crate::hot::HotKeys;
 use crate::latency::Waited;
+use crate::protocol::number::expiry;
 use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
 
 /// Most waiting replies of a connection.
@@ -67,6 +68,29 @@ impl<Q: Queue> Ctx<'_, Q> {
     /// The CAS value that clients see: 0 where CAS values are off.
     pub(crate) fn cas(&self, cas: u64) -> u64 {
         if self.shared.settings.no_cas { 0 } else { cas }
+    }
+
+    /// A client's `exptime` as an expiry in Unix seconds.
+    pub(crate) fn expiry(&self, exptime: i64) -> u32 {
+        expiry(exptime, self.shard.now(), self.shared.started)
+    }
+
+    /// The shard that owns the key, if it is not this worker's shard.
+    #[inline]
+    pub(crate) fn other_shard(&self, key: &Key<'_>) -> Option<usize> {
+        if self.shared.shards == 1 {
+            return None;
+        }
+        let shard = key.shard(self.shared.shards);
+        (shard != self.me).then_some(shard)
+    }
+
+    /// Takes a turn of heavy work; false if none is left in this round.
+    pub(crate) fn take_heavy(&mut self) -> bool {
+        let left = self.work.heavy.checked_sub(1);
+        self.work.heavy = left.unwrap_or(0);
+        self.stats.heavy_turns += u64::from(left.is_some());
+        left.is_some()
     }
 }
 

@@ -44,7 +44,6 @@ impl HotKeys {
         }
     }
 
-    /// Notes a lookup.
     #[inline]
     pub(crate) fn note(&mut self, key: &[u8]) {
         if self.every == 0 {

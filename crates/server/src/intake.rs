@@ -77,7 +77,6 @@ impl Intake {
         taken.is_ok()
     }
 
-    /// Gives back memory.
     pub fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::SeqCst);
         self.returns.fetch_add(1, Ordering::SeqCst);

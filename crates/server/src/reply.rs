@@ -204,7 +204,7 @@ impl Reply {
         if self.bytes.capacity() > KEPT {
             self.bytes = Vec::new();
         }
-        for part in self.parts.drain(..) {
+        while let Some(part) = self.parts.pop_front() {
             if let Part::Pinned { pin, .. } = part {
                 unpinned.push(pin);
             }
@@ -216,11 +216,6 @@ impl Reply {
 /// A reply's place, which stays valid while the queue moves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(u64);
-
-impl Place {
-    /// The place of a command that has no reply yet.
-    pub(crate) const NOWHERE: Place = Place(u64::MAX);
-}
 
 /// The answers of one connection.
 #[derive(Debug, Default)]
@@ -339,6 +334,17 @@ impl ReplyQueue {
             self.replies.push_back(reply);
         }
         Place(self.front + self.replies.len() as u64 - 1)
+    }
+    /// As [`ReplyQueue::begin`], for a command that is answered at once.
+    #[inline]
+    pub(crate) fn open(&mut self) -> &mut Reply {
+        let place = self.begin();
+        self.at(place)
+    }
+    /// As [`ReplyQueue::begin`], for a command that waits.
+    pub(crate) fn reserve(&mut self) -> Place {
+        let place = self.begin();
+        self.wait(place)
     }
     /// The reply at a place.
     #[inline]
@@ -599,14 +605,10 @@ mod tests {
     #[test]
     fn waiting_replies_hold_back_what_follows() {
         let mut queue = ReplyQueue::new(false);
-        let place = queue.begin();
-        queue.at(place).line("one");
-        let place = queue.begin();
-        let slot = queue.wait(place);
-        let place = queue.begin();
-        queue.at(place).line("three");
-        let place = queue.begin();
-        queue.at(place).line("four");
+        queue.open().line("one");
+        let slot = queue.reserve();
+        queue.open().line("three");
+        queue.open().line("four");
         assert_eq!(sent(&mut queue), b"one\r\n");
         assert!(!queue.is_empty() && !queue.sendable());
         queue.at(slot).line("two");
@@ -618,8 +620,7 @@ mod tests {
     #[test]
     fn units_stay_apart() {
         let mut queue = ReplyQueue::new(true);
-        let first = queue.begin();
-        let first = queue.wait(first);
+        let first = queue.reserve();
         let second = queue.begin();
         queue.at(second).line("b");
         queue.begin();
@@ -637,10 +638,8 @@ mod tests {
     fn empty_answers_do_not_gather() {
         let mut queue = ReplyQueue::new(false);
         for _ in 0..100 {
-            let place = queue.begin();
-            let first = queue.wait(place);
-            let place = queue.begin();
-            let second = queue.wait(place);
+            let first = queue.reserve();
+            let second = queue.reserve();
             queue.begin();
             queue.ready(second);
             queue.ready(first);
@@ -652,8 +651,7 @@ mod tests {
     fn what_another_shard_lends_stays_in_its_place() {
         let memory = b"0123456789";
         let mut there = ReplyQueue::new(true);
-        let place = there.begin();
-        let reply = there.at(place);
+        let reply = there.open();
         reply.bytes.extend_from_slice(b"VALUE ");
         reply.pinned(&memory[..4], 7);
         reply.pinned(&memory[4..], 8);
@@ -666,10 +664,8 @@ mod tests {
         );
         assert_eq!(shard_of(7), (None, 7));
         let mut here = ReplyQueue::new(false);
-        let place = here.begin();
-        here.at(place).line("before");
-        let place = here.begin();
-        let place = here.wait(place);
+        here.open().line("before");
+        let place = here.reserve();
         let left = here.at(place).take(answer, 2);
         here.ready(place);
         assert_eq!(left, b"VALUE \r\n");

@@ -67,17 +67,14 @@ pub enum Message {
     },
     /// The answer to the oldest command that I have of a connection of yours.
     Answer {
-        /// The connection.
         conn: ConnKey,
         /// The shard that answers.
         shard: usize,
-        /// The answer.
         answer: Answer,
     },
     /// The socket that was lent with the oldest command that I have from a connection of yours. The
     /// answer was sent, unless I have closed the virtual connection.
     Sent {
-        /// The connection.
         conn: ConnKey,
         /// The shard that answered.
         shard: usize,
@@ -189,14 +186,12 @@ impl Mesh {
         }
     }
 
-    /// Wakes a worker.
     fn wake(&self, worker: usize) {
         if let Some(waker) = self.workers[worker].waker.get() {
             waker.wake();
         }
     }
 
-    /// Wakes all workers.
     pub fn wake_all(&self) {
         (0..self.workers.len()).for_each(|worker| self.wake(worker));
     }
@@ -377,7 +372,6 @@ impl Outbox {
         }
     }
 
-    /// The mesh.
     pub fn mesh(&self) -> &Arc<Mesh> {
         &self.mesh
     }

@@ -48,7 +48,6 @@ use plan::{MemoryPlan, memory_plan};
 pub use report::{DoorReport, FlashReport, ServerError, StartReport, StopReport};
 use sockets::{listen, listen_for_admin};
 
-/// Starts servers.
 pub struct Server;
 
 impl Server {
@@ -392,7 +391,6 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// What was started.
     pub fn report(&self) -> &StartReport {
         &self.report
     }

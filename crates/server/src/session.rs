@@ -3,26 +3,29 @@
 //!
 //! A worker hands received bytes to [`Session::feed`], which runs the commands in them in place and
 //! queues the answers in order ([`ReplyQueue`]). It stops when something has to happen first, and
-//! returns the reason ([`FeedState`]). A command that needs flash is parked as a [`Unit`]. When its
-//! fetch has ended ([`Session::done`]), it runs again from its start. A *virtual connection*, which
-//! runs commands for another worker, is a session too, with one reply per command.
+//! returns the reason ([`FeedState`]). A command that needs flash is parked. When its fetch has
+//! ended ([`Session::done`]), it runs again from its start. A *virtual connection*, which runs
+//! commands for another worker, is a session too, with one reply per command.
 //!
 //! ```text
-//!             feed                      fetch queued
-//!   bytes ───────────▶ parse ─▶ execute ────────────▶ Unit (parked) ──done──▶ rerun ─▶ reply ready
-//!                        │         │ Done                                     │ Busy
-//!                        │         ▼                                          ▼
-//!                        │       reply                                  retried by feed
-//!                        ├─▶ other shard's key: read across ─▶ reply
-//!                        │                      else forward ─▶ slot ──remote_reply──▶ reply ready
-//!                        └─▶ value follows: Storing / Forward / Skip
+//!          Parser            Executor               fetch queued
+//!   bytes ───────▶ command ────┬────▶ commands::run ────────────▶ parked ──done──▶ run again
+//!                   │          │           │ Done                  ▲                 │    │ Busy
+//!                   │          │           ▼                       └─────────────────┼────┘
+//!                   │          │       ReplyQueue ◀──────────────────────────────────┘
+//!                   │          │           ▲
+//!                   ├─▶ other shard's key: read across, or Forwarded ──remote_reply──▶ ready
+//!                   ├─▶ value follows: Value ─▶ Executor, another shard, or nowhere
+//!                   └─▶ Walk: parts of all shards
 //! ```
+//!
+//! Each part owns its state and gets the others as arguments. This file alone joins them.
 //!
 //! **Order.** To every observer, commands take effect in the order in which they were sent:
 //! - (PIPELINE-1) A command that changes something and waits ([`Op::changes`]) holds up all that
 //!   follow.
 //! - (PIPELINE-2) A read-only command lets others pass while it waits, except for one that changes
-//!   the same key ([`Session::hazard`]). If its read were repeated, it would return the later
+//!   the same key ([`Executor::hazard`]). If its read were repeated, it would return the later
 //!   value.
 //! - (PIPELINE-3) Commands for one key go to one shard, in order. Commands for different shards may
 //!   overtake each other. Only `flush_all` and commands that read all shards wait until nothing is
@@ -32,25 +35,31 @@
 //! unsent answers, and at [`FOREIGN_BYTES`] that other shards have not answered. It stops much
 //! earlier while the answers of all connections take much memory ([`Window`]).
 
-mod binary; // the binary dialect
-mod intake; // memory for arriving values
+mod executor; // commands that run here, parked while they wait
+mod forwarded; // commands at other shards
 mod login; // passwords, before any command
-mod route; // commands for other shards, walks over all shards
-mod storing; // storage commands, and their arriving values
-mod text; // the classic and meta dialects
+mod parser; // from bytes to commands
+mod value; // the arriving value of a storage command
+mod walk; // walks over all items
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
 
-use senko_cache::{Done, Draft, Fetch, Fetched, Key, Shard, Want};
+use senko_cache::Done;
 use senko_io::Queue;
 
-use crate::commands::{self, Dump, Form, Op, Outcome, Request};
+use executor::{Executor, Parked};
+use forwarded::{Forwarded, Use};
+use login::Gate;
+use parser::{Parsed, Parser};
+use value::Value;
+use walk::Walk;
+
+use crate::commands::{self, Asked};
 use crate::context::{Ctx, WINDOW, Window};
-use crate::intake::Room;
-use crate::latency::Answered;
-use crate::reply::{KEPT_PLACES, Place, Reply, ReplyQueue, shard_of};
+use crate::protocol::binary::{Header, Kind, Status, extra_u32};
+use crate::protocol::classic::Line;
+use crate::reply::{Answer, KEPT_PLACES, Reply, ReplyQueue, shard_of};
 use crate::settings::Dialect;
 use crate::shared::ConnState;
 use crate::watch::Watcher;
@@ -61,13 +70,8 @@ const QUEUE_PARTS: usize = 64;
 const QUEUE_REPLIES: usize = 4 * WINDOW;
 /// Bytes of commands on their way to other shards at which parsing stops.
 pub const FOREIGN_BYTES: usize = 256 << 10;
-/// Reads that a walk over all items has under way: few, because frames go to the reads that wait
-/// longest.
-const LIST_READS: usize = 8;
-/// Fetches that end at once before a command is put off.
-const MAX_ROUNDS: u32 = 16;
-/// Spare buffers kept for parked commands.
-const SPARE: usize = 2;
+/// The least size of a parked command: the command, its key, and its reply with a part.
+pub const PARKED_BYTES: usize = size_of::<Parked>() + size_of::<Reply>() + 256;
 
 /// The event that a session waits for before it takes more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,172 +114,32 @@ pub struct Fed {
 }
 
 /// One step of a feed.
+#[derive(Clone, Copy)]
 enum Step {
     /// Bytes consumed; continue.
     Took(usize),
+    /// The same; then come this many bytes of a refused value.
+    Skip(usize, u64),
     /// Bytes consumed; stop.
     Stop(usize, FeedState),
+    /// Bytes consumed; the connection closes.
+    Close(usize),
+    /// The same, because the client sent what no memcached client sends.
+    HangUp(usize),
 }
 
-/// What the next bytes are.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // one per connection; a box would be one allocation per value
-enum State {
-    /// A command.
-    Command,
-    /// The rest of a `get` line: keys. `checked`: the line is complete, and no key is too long.
-    Keys {
-        cas: bool,
-        touch: Option<i64>,
-        checked: bool,
-    },
-    /// The value of a storage command.
-    Storing(Storing),
-    /// The value of a refused command.
-    Skip(u64),
-    /// The value of a command for another shard.
-    Forward { shard: usize, left: u64 },
-    /// Nothing: a walk over all items is being answered.
-    Dump(Box<Dump>),
-    /// Input without effect: the client watches.
-    Watching,
-    /// Nothing more.
-    Closed,
-}
-
-/// A value that is still arriving.
-#[derive(Debug)]
-struct Storing {
-    unit: Unit,
-    draft: Draft,
-    /// The part of the line end after the value (text only) that has arrived.
-    end: [u8; 2],
-    got: usize,
-    want: usize,
-}
-
-/// A parked command, with everything that it needs to run again.
-#[derive(Debug)]
-struct Unit {
-    op: Op,
-    form: Form,
-    hash: u64,
-    /// The key, then a meta command's flags.
-    buf: Vec<u8>,
-    key_len: usize,
-    draft: Option<Draft>,
-    place: Place,
-    /// The fetch that it waits for; `None`: it waits for memory.
-    ticket: Option<u16>,
-    /// No command after it may run.
-    blocking: bool,
-    /// The start of the round that first ran it, and whether it has waited for flash since.
-    since: Option<Instant>,
-    flash: bool,
-    /// Bytes of its fetch's answer that will be copied for another worker.
-    copies: usize,
-}
-
-/// The least size of a parked command: the command, its key, and its reply with a part.
-pub const PARKED_BYTES: usize = size_of::<Unit>() + size_of::<Reply>() + 256;
-
-/// What a command waits for.
-enum Waits {
-    /// The fetch with this ticket, and the bytes of it that will be copied.
-    Fetch(u16, usize),
-    Memory,
-}
-
-impl Waits {
-    fn ticket(&self) -> Option<u16> {
-        match *self {
-            Waits::Fetch(ticket, _) => Some(ticket),
-            Waits::Memory => None,
-        }
-    }
-
-    fn copies(&self) -> usize {
-        match *self {
-            Waits::Fetch(_, copies) => copies,
-            Waits::Memory => 0,
-        }
-    }
-}
-
-impl Unit {
-    fn request(&self, remote: bool) -> Request<'_> {
-        let (key, text) = self.buf.split_at(self.key_len);
-        Request {
-            op: self.op,
-            form: self.form,
-            key: Key {
-                bytes: key,
-                hash: self.hash,
-            },
-            text,
-            remote,
-        }
-    }
-}
-
-/// A part of a walk over all items whose items on flash are being read.
-#[derive(Debug)]
-struct Listing {
-    part: commands::Part,
-    place: Place,
-    /// The reads under way.
-    tickets: Vec<u16>,
-}
-
-/// A command sent to another shard.
-#[derive(Debug)]
-struct Foreign {
-    shard: usize,
-    place: Place,
-    bytes: usize,
-    kind: ForeignKind,
-}
-
-/// How another shard's answer is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ForeignKind {
-    /// It is the reply.
-    Plain,
-    /// It is the reply without its `END`: a key of a `get` that has more keys.
-    StripEnd,
-    /// It is a part of a walk.
-    Dump,
-    /// It only says that the command was done.
-    Silent,
-}
-
-/// One connection.
 #[derive(Debug)]
 pub struct Session {
-    dialect: Option<Dialect>,
-    gate: login::Gate,
-    remote: bool,
-    state: State,
-    replies: ReplyQueue,
-    units: Vec<Unit>,
-    blocking: usize,
-    /// The total of all parked commands.
-    copies: usize,
-    spare: Vec<Vec<u8>>,
-    ticket: u16,
-    foreign: VecDeque<Foreign>,
-    foreign_bytes: usize,
-    /// The part of a walk that waits for reads.
-    listing: Option<Box<Listing>>,
-    /// The memory that the arriving value holds.
-    room: Option<Room>,
-    /// Set after a value was given up of which another shard had a part: no command runs before
-    /// that shard has answered.
-    settling: bool,
-    /// The other workers have published their counters for the next `stats`.
-    counters_shown: bool,
-    /// What it watches.
+    gate: Gate,
+    parser: Parser,
+    value: Value,
+    executor: Executor,
+    forwarded: Forwarded,
+    walk: Walk,
+    /// What it watches. Then its input has no effect.
     watcher: Option<Arc<Watcher>>,
+    /// Whether it takes no more input.
+    closed: bool,
     /// Whether it is closed because of what the client sent.
     hung_up: bool,
 }
@@ -283,47 +147,45 @@ pub struct Session {
 impl Session {
     /// A client's connection. `only` is its protocol; without it, the first byte decides.
     pub fn new(only: Option<Dialect>) -> Session {
-        Session {
-            dialect: only,
-            gate: login::Gate::default(),
-            remote: false,
-            state: State::Command,
-            replies: ReplyQueue::new(false),
-            units: Vec::new(),
-            blocking: 0,
-            copies: 0,
-            spare: Vec::new(),
-            ticket: 0,
-            foreign: VecDeque::new(),
-            foreign_bytes: 0,
-            listing: None,
-            room: None,
-            settling: false,
-            counters_shown: false,
-            watcher: None,
-            hung_up: false,
-        }
+        Session::of(false, only)
     }
     /// A virtual connection. It runs what another worker's session forwarded; answers leave through
     /// [`ReplyQueue::next_unit`]. The first client command decides the protocol.
     pub fn remote() -> Session {
+        Session::of(true, None)
+    }
+    fn of(remote: bool, only: Option<Dialect>) -> Session {
         Session {
-            remote: true,
-            replies: ReplyQueue::new(true),
-            ..Session::new(None)
+            gate: Gate::default(),
+            parser: Parser::new(remote, only),
+            value: Value::default(),
+            executor: Executor::new(remote),
+            forwarded: Forwarded::default(),
+            walk: Walk::default(),
+            watcher: None,
+            closed: false,
+            hung_up: false,
         }
+    }
+    /// Requires a password before any command.
+    pub fn ask_password(&mut self) {
+        self.gate = Gate::SHUT;
     }
     /// The protocol, once the first byte has decided.
     pub fn dialect(&self) -> Option<Dialect> {
-        self.dialect
+        self.parser.dialect()
     }
     /// The answers.
     pub fn replies(&mut self) -> &mut ReplyQueue {
-        &mut self.replies
+        self.executor.out()
     }
     /// Whether it is idle: no value is arriving, and no reply waits.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Command | State::Watching) && self.replies.waiting() == 0
+        self.is_between_commands() && self.executor.answers().waiting() == 0
+    }
+    /// Whether the next bytes begin a command.
+    fn is_between_commands(&self) -> bool {
+        !self.value.is_arriving() && !self.is_in_keys() && !self.walk.is_on() && !self.closed
     }
 
     /// The events that it watches, if any.
@@ -332,8 +194,7 @@ impl Session {
     }
     /// Appends lines for a client that watches.
     pub fn tell(&mut self, lines: &[u8]) {
-        let place = self.replies.begin();
-        self.replies.at(place).bytes.extend_from_slice(lines);
+        self.executor.out().open().bytes.extend_from_slice(lines);
     }
     /// Whether it was closed because the client sent what no memcached client sends.
     pub fn was_hung_up_on(&self) -> bool {
@@ -343,377 +204,379 @@ impl Session {
     /// Whether a parked command waits for memory. Then feed again when there may be some, even
     /// after the last input.
     pub fn waits_for_memory(&self) -> bool {
-        self.units.iter().any(|unit| unit.ticket.is_none())
+        self.executor.waits_for_memory()
     }
 
     /// Runs the commands in `input`, up to `budget` of them; each lowers `budget`.
-    pub fn feed<Q: Queue>(
-        &mut self,
-        ctx: &mut Ctx<'_, Q>,
-        input: &[u8],
-        budget: &mut usize,
-    ) -> Fed {
+    pub fn feed(&mut self, ctx: &mut Ctx<'_, impl Queue>, input: &[u8], budget: &mut usize) -> Fed {
         let mut consumed = 0;
         let state = loop {
-            match self.step(ctx, &input[consumed..], budget) {
-                Step::Took(n) => {
-                    consumed += n;
-                    *budget = budget.saturating_sub(std::mem::take(&mut ctx.work.more));
+            consumed += match self.step(ctx, &input[consumed..], budget) {
+                Step::Took(used) => used,
+                Step::Skip(used, value) => {
+                    self.value.skip(value);
+                    used
                 }
-                Step::Stop(n, state) => {
-                    consumed += n;
+                Step::Close(used) => {
+                    self.closed = true;
+                    used
+                }
+                Step::HangUp(used) => {
+                    (self.closed, self.hung_up) = (true, true);
+                    used
+                }
+                Step::Stop(used, state) => {
+                    consumed += used;
                     break state;
                 }
-            }
+            };
+            *budget = budget.saturating_sub(std::mem::take(&mut ctx.work.more));
         };
         if let (Some(entry), true) = (ctx.entry, consumed > 0) {
-            entry
-                .last_command
-                .store(ctx.shard.now(), std::sync::atomic::Ordering::Relaxed);
-            entry.set_state(match self.state {
-                State::Storing(_) | State::Forward { .. } => ConnState::Value,
-                State::Skip(_) => ConnState::Swallowed,
-                State::Watching => ConnState::Watching,
-                _ => ConnState::Command,
+            entry.last_command.store(ctx.shard.now(), Relaxed);
+            entry.set_state(match self.value.shown() {
+                Some(state) => state,
+                None if self.watcher.is_some() => ConnState::Watching,
+                None => ConnState::Command,
             });
         }
         Fed { consumed, state }
     }
 
-    fn step<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], budget: &mut usize) -> Step {
+    fn step(&mut self, ctx: &mut Ctx<'_, impl Queue>, input: &[u8], budget: &mut usize) -> Step {
+        let blocked = |wait| Step::Stop(0, FeedState::Blocked(wait));
         // Values are taken in any case: they have their memory already, or go to another shard.
-        match &mut self.state {
-            State::Storing(_) => return self.step_storing(ctx, input),
-            State::Skip(left) => {
-                let take = (*left).min(input.len() as u64);
-                *left -= take;
-                if *left > 0 {
-                    return Step::Stop(take as usize, FeedState::NeedMore);
-                }
-                self.state = State::Command;
-                return Step::Took(take as usize);
-            }
-            State::Forward { .. } => return self.step_forward(ctx, input),
-            State::Closed => {
-                self.retry(ctx);
-                let state = match self.waits_for_memory() {
-                    true => FeedState::Blocked(Wait::Memory),
-                    false => FeedState::Close,
-                };
-                return Step::Stop(input.len(), state);
-            }
-            State::Watching => return Step::Stop(input.len(), FeedState::NeedMore),
-            State::Command | State::Keys { .. } | State::Dump(_) => {}
+        if self.value.is_arriving() {
+            return self.value.step(ctx, input, &mut self.executor);
         }
-        if self.settling && !matches!(self.state, State::Dump(_)) {
-            if self.replies.waiting() > 0 {
-                return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
-            }
-            self.settling = false;
+        if self.closed {
+            self.executor.retry(ctx);
+            let state = match self.waits_for_memory() {
+                true => FeedState::Blocked(Wait::Memory),
+                false => FeedState::Close,
+            };
+            return Step::Stop(input.len(), state);
         }
-        if self.blocking > 0 {
-            self.retry(ctx);
-            if self.blocking > 0 {
-                let wait = match self.waits_for_memory() {
-                    true => Wait::Memory,
-                    false => Wait::Fetch,
-                };
-                return Step::Stop(0, FeedState::Blocked(wait));
-            }
+        if self.watcher.is_some() {
+            return Step::Stop(input.len(), FeedState::NeedMore);
         }
-        if matches!(self.state, State::Dump(_)) {
-            return self.step_dump(ctx);
+        if self.value.is_settling(&self.executor) {
+            return blocked(Wait::Fetch);
         }
-        if input.is_empty() {
+        if let Some(wait) = self.executor.blocked(ctx) {
+            return blocked(wait);
+        }
+        if self.walk.waits() {
+            return blocked(Wait::Fetch);
+        }
+        if !self.walk.is_on() && input.is_empty() {
             return Step::Stop(0, FeedState::NeedMore);
         }
         if self.window_full(ctx.window) {
-            return Step::Stop(0, FeedState::Blocked(Wait::Window));
+            return blocked(Wait::Window);
+        }
+        let (executor, forwarded) = (&mut self.executor, &mut self.forwarded);
+        if self.walk.is_on() {
+            return self.walk.step(ctx, executor, forwarded);
         }
         if *budget == 0 {
-            return Step::Stop(0, FeedState::Blocked(Wait::Turn));
+            return blocked(Wait::Turn);
         }
-        if let State::Keys {
-            cas,
-            touch,
-            checked,
-        } = self.state
-        {
-            let step = self.step_keys(ctx, input, cas, touch, checked);
-            if matches!(step, Step::Took(_)) {
-                *budget -= 1;
-            }
-            return step;
+        if self.parser.is_internal(input[0]) {
+            return self.walk.internal(ctx, input, executor);
         }
-        if self.remote && input[0] == commands::INTERNAL {
-            return self.step_internal(ctx, input);
-        }
-        let dialect = *self.dialect.get_or_insert_with(|| {
-            if input[0] == crate::protocol::binary::REQUEST {
-                Dialect::Binary
-            } else {
-                Dialect::Ascii
-            }
-        });
-        let step = match self.step_login(ctx, input, dialect) {
+        let dialect = self.parser.dialect_of(input[0]);
+        let step = match self.gate.step(ctx, input, dialect, executor.out()) {
             Some(step) => step,
-            None => match dialect {
-                Dialect::Ascii => self.step_line(ctx, input),
-                Dialect::Binary => self.step_packet(ctx, input),
-            },
+            None => self.command(ctx, input),
         };
-        if matches!(step, Step::Took(_)) {
-            *budget -= 1;
-        }
+        *budget -= usize::from(!matches!(step, Step::Stop(..)));
         step
+    }
+
+    /// Parses and runs the next command.
+    #[inline]
+    fn command(&mut self, ctx: &mut Ctx<'_, impl Queue>, input: &[u8]) -> Step {
+        let mut room = None;
+        let (executor, forwarded) = (&mut self.executor, &mut self.forwarded);
+        let parsed = self.parser.next(ctx, input, &mut room, executor.out());
+        let (req, key, used) = match &parsed {
+            Parsed::Keyed(req, used) => (req, None, *used),
+            Parsed::Key(req, keys, last, used) => (req, Some((*keys, *last)), *used),
+            Parsed::Store(item) => {
+                return (self.value).begin(ctx, input, item, executor, forwarded);
+            }
+            &Parsed::Keys(keys, used) => {
+                self.parser.set_keys(Some(keys));
+                return Step::Took(used);
+            }
+            Parsed::Line(line, silent, used) => return self.line(ctx, line, *silent, *used),
+            Parsed::Packet(header, extras, key, used) => {
+                return self.packet(ctx, header, extras, key, *used);
+            }
+            &Parsed::Nothing(step) => return step,
+        };
+        if let Some(shard) = ctx.other_shard(&req.key) {
+            let out = executor.out();
+            forwarded.command(ctx, out, shard, req, &input[..used], key);
+        } else if executor.hazard(req) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        } else {
+            executor.run(ctx, req, None);
+        }
+        if let Some((_, true)) = key {
+            self.parser.set_keys(None);
+        }
+        Step::Took(used)
+    }
+
+    /// Runs a line about the server or this connection; `silent`: without its answer.
+    fn line(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        line: &Line<'_>,
+        silent: bool,
+        used: usize,
+    ) -> Step {
+        let wait = match line {
+            // After `watch` the connection accepts no more commands, so earlier ones are answered
+            // first. The others read or stop all shards, when earlier commands have taken effect.
+            Line::Watch(_) | Line::LruCrawler(_) | Line::Shutdown(_)
+                if self.executor.answers().waiting() > 0 =>
+            {
+                Some(Wait::Fetch)
+            }
+            Line::FlushAll { delay, .. } if self.flush_waits(ctx, *delay) => Some(Wait::Fetch),
+            Line::Stats(_) => self.stats_wait(ctx),
+            // The last one reads the certificate's files and checks its signatures.
+            Line::LruCrawler(_) | Line::MemLimit { .. } | Line::RefreshCerts { .. } => {
+                (!ctx.take_heavy()).then_some(Wait::Heavy)
+            }
+            _ => None,
+        };
+        if let Some(wait) = wait {
+            return Step::Stop(0, FeedState::Blocked(wait));
+        }
+        let reply = self.executor.out().open();
+        let start = reply.bytes.len();
+        match commands::admin(ctx, line, reply) {
+            Asked::Nothing if silent => reply.bytes.truncate(start),
+            Asked::Nothing => {}
+            Asked::Close => return Step::Close(used),
+            Asked::Watch(watcher) => self.watcher = Some(watcher),
+            Asked::Dump(kind) => self.walk.begin(kind),
+        }
+        Step::Took(used)
+    }
+
+    /// Whether a flush that is allowed has to wait for earlier commands.
+    fn flush_waits(&self, ctx: &Ctx<'_, impl Queue>, delay: Option<i64>) -> bool {
+        self.executor.answers().waiting() > 0 && commands::parse_flush(ctx, delay).is_ok()
+    }
+
+    /// What `stats` has to wait for. It asks for counters only when it has a turn to use them.
+    fn stats_wait(&mut self, ctx: &mut Ctx<'_, impl Queue>) -> Option<Wait> {
+        if ctx.work.heavy == 0 {
+            return Some(Wait::Heavy);
+        }
+        if !self.forwarded.counters_ready(ctx, self.executor.out()) {
+            return Some(Wait::Fetch);
+        }
+        ctx.take_heavy();
+        None
+    }
+
+    /// Runs a packet about the server or this connection.
+    fn packet(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        header: &Header,
+        extras: &[u8],
+        key: &[u8],
+        used: usize,
+    ) -> Step {
+        let delay = match extras.len() {
+            4 => i64::from(extra_u32(extras, 0)),
+            _ => 0,
+        };
+        let wait = match header.kind {
+            Kind::Flush if self.flush_waits(ctx, Some(delay)) => Some(Wait::Fetch),
+            Kind::Stat => self.stats_wait(ctx),
+            _ => None,
+        };
+        if let Some(wait) = wait {
+            return Step::Stop(0, FeedState::Blocked(wait));
+        }
+        let (head, out) = (header.head(), &mut self.executor.out().open().bytes);
+        match header.kind {
+            Kind::Flush => match commands::parse_flush(ctx, Some(delay)) {
+                Ok(due) => commands::flush_all(ctx, due),
+                Err(_) => {
+                    header.loud().refuse(out, Status::AuthError);
+                    return Step::Took(used);
+                }
+            },
+            Kind::Version => {
+                let version = ctx.shared.version();
+                head.push(out, Status::Success, 0, 0, version.len(), 0);
+                out.extend_from_slice(version.as_bytes());
+                return Step::Took(used);
+            }
+            Kind::Stat => {
+                commands::binary_stats(ctx, key, head, out);
+                return Step::Took(used);
+            }
+            Kind::Verbosity => ctx.shared.set_verbosity(extra_u32(extras, 0)),
+            Kind::Noop | Kind::Quit => {}
+            // SASL on a connection that needs no password: unknown, like any invalid opcode.
+            _ => {
+                head.refuse(out, Status::UnknownCommand);
+                return Step::Skip(used, header.value_len as u64);
+            }
+        }
+        if !head.quiet {
+            head.push(out, Status::Success, 0, 0, 0, 0);
+        }
+        match header.kind {
+            Kind::Quit => Step::Close(used),
+            _ => Step::Took(used),
+        }
     }
 
     /// Whether more answers may be made now.
     fn window_full(&self, window: Window) -> bool {
         let (most_waiting, most_bytes) = window.limits();
-        self.replies.waiting() >= most_waiting
-            || self.foreign_bytes >= FOREIGN_BYTES
-            || self.replies.queued_bytes() >= most_bytes
-            || self.replies.parts() >= QUEUE_PARTS
-            || self.replies.len() >= QUEUE_REPLIES
-    }
-
-    /// Takes a turn of heavy work; false if none is left in this round.
-    fn take_heavy<Q: Queue>(&self, ctx: &mut Ctx<'_, Q>) -> bool {
-        let left = ctx.work.heavy.checked_sub(1);
-        ctx.work.heavy = left.unwrap_or(0);
-        ctx.stats.heavy_turns += u64::from(left.is_some());
-        left.is_some()
+        self.executor.answers().waiting() >= most_waiting
+            || self.foreign_bytes() >= FOREIGN_BYTES
+            || self.executor.answers().queued_bytes() >= most_bytes
+            || self.executor.answers().parts() >= QUEUE_PARTS
+            || self.executor.answers().len() >= QUEUE_REPLIES
     }
 
     /// Whether it is in the middle of a line of keys.
     pub fn is_in_keys(&self) -> bool {
-        matches!(self.state, State::Keys { .. })
+        self.parser.is_in_keys()
     }
 
     /// Commands that wait for flash or memory.
     pub fn parked(&self) -> usize {
-        self.units.len()
+        self.executor.len()
     }
 
     /// Bytes that the fetches under way will add to the answers for another worker.
     pub fn copies(&self) -> usize {
-        self.copies
+        self.executor.copies()
     }
 
     /// Memory of the tables of commands under way, and of their replies, beyond what an idle
     /// connection keeps. After a burst a table keeps its size until it is empty.
     pub fn tables(&self) -> usize {
         let beyond = |places: usize, each: usize| places.saturating_sub(KEPT_PLACES) * each;
-        beyond(self.units.capacity(), size_of::<Unit>())
-            + beyond(self.foreign.capacity(), size_of::<Foreign>())
-            + beyond(self.replies.capacity(), size_of::<Reply>())
+        beyond(self.executor.capacity(), size_of::<Parked>())
+            + beyond(self.forwarded.capacity(), size_of::<forwarded::Command>())
+            + beyond(self.executor.answers().capacity(), size_of::<Reply>())
     }
 
     /// Commands that other shards have not answered.
     pub fn foreign(&self) -> usize {
-        self.foreign.len()
+        self.forwarded.len()
     }
 
     /// Bytes of commands that other shards have not answered.
     pub fn foreign_bytes(&self) -> usize {
-        self.foreign_bytes
+        self.forwarded.bytes()
     }
 
-    /// PIPELINE-2: whether a command that changes this key must wait for a parked one that reads
-    /// it.
-    fn hazard(&self, op: &Op, hash: u64) -> bool {
-        !self.units.is_empty() && op.follows() && self.units.iter().any(|unit| unit.hash == hash)
-    }
-
-    /// Runs a command: answers it, or parks it.
-    fn execute<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, req: &Request<'_>, draft: Option<Draft>) {
-        ctx.cursor.flush(ctx.shared, ctx.shard);
-        ctx.cursor.reset(ctx.shared, ctx.shard, ctx.stats);
-        let place = self.replies.begin();
-        let mut draft = draft;
-        if let Some(waits) = self.drive(ctx, req, &mut draft, None, place) {
-            let place = self.replies.wait(place);
-            let mut buf = self.spare.pop().unwrap_or_default();
-            buf.extend_from_slice(req.key.bytes);
-            buf.extend_from_slice(req.text);
-            self.park(Unit {
-                op: req.op,
-                form: req.form,
-                hash: req.key.hash,
-                buf,
-                key_len: req.key.bytes.len(),
-                draft,
-                place,
-                ticket: waits.ticket(),
-                blocking: req.op.changes() || waits.ticket().is_none(),
-                since: ctx.work.waited.began,
-                flash: waits.ticket().is_some(),
-                copies: waits.copies(),
-            });
-        }
-    }
-
-    /// Runs a command until it is done (`None`) or has to wait.
-    fn drive<Q: Queue>(
-        &mut self,
-        ctx: &mut Ctx<'_, Q>,
-        req: &Request<'_>,
-        draft: &mut Option<Draft>,
-        hint: Option<Fetched>,
-        place: Place,
-    ) -> Option<Waits> {
-        let mut hint = hint;
-        // A fetch that ended holds memory until its answer leaves, so this command continues in any
-        // case.
-        let begins = hint.is_none();
-        for _ in 0..MAX_ROUNDS {
-            ctx.work.from_flash = hint.is_some();
-            match commands::run(ctx, req, draft, hint.take(), self.replies.at(place)) {
-                Outcome::Done => return None,
-                Outcome::Busy => break,
-                Outcome::Fetch(at, want) => {
-                    let copies = match want {
-                        Want::Answer if self.remote => Shard::frame_bytes(at),
-                        _ => 0,
-                    };
-                    if copies > 0 && begins && ctx.work.no_copies {
-                        break;
-                    }
-                    self.ticket = self.ticket.wrapping_add(1);
-                    let user = ctx.conn << 16 | u64::from(self.ticket);
-                    match ctx.shard.fetch(ctx.queue, &req.key, at, want, user) {
-                        Fetch::Now(fetched) => hint = Some(fetched),
-                        Fetch::Queued => return Some(Waits::Fetch(self.ticket, copies)),
-                    }
-                }
-            }
-        }
-        ctx.stats.retries += 1;
-        Some(Waits::Memory)
-    }
-
-    /// Keeps a buffer for the next parked command.
-    fn recycle(&mut self, mut buf: Vec<u8>) {
-        if self.spare.len() < SPARE {
-            buf.clear();
-            self.spare.push(buf);
-        }
-    }
-
-    fn park(&mut self, unit: Unit) {
-        self.blocking += usize::from(unit.blocking);
-        self.copies += unit.copies;
-        self.units.push(unit);
-    }
-
-    /// Takes the parked command at `index`.
-    fn unpark(&mut self, index: usize) -> Unit {
-        let unit = self.units.swap_remove(index);
-        self.blocking -= usize::from(unit.blocking);
-        self.copies -= unit.copies;
-        if self.units.is_empty() {
-            self.units.shrink_to(KEPT_PLACES);
-        }
-        unit
+    /// The shard that will answer the only command under way, if the shard's answer is the whole
+    /// reply. Also returns the bytes of that command.
+    #[inline]
+    pub fn lone_foreign(&self) -> Option<(usize, usize)> {
+        let lone = self.forwarded.lone(self.executor.answers())?;
+        (self.is_between_commands() && self.watcher.is_none()).then_some(lone)
     }
 
     /// Handles the end of a fetch of this session: `done.user` is one of its user numbers. Feed
     /// again afterwards.
-    pub fn done<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, done: Done) {
+    pub fn done(&mut self, ctx: &mut Ctx<'_, impl Queue>, done: Done) {
+        let executor = &mut self.executor;
         let ticket = done.user as u16;
-        let Some(index) = self
-            .units
-            .iter()
-            .position(|unit| unit.ticket == Some(ticket))
-        else {
-            self.listed(ctx, ticket, done.fetched);
-            return;
-        };
-        let unit = self.unpark(index);
-        // After a flush since the fetch began, its result must not be used.
-        let flushed = ctx.cursor.flush(ctx.shared, ctx.shard);
-        let hint = if flushed {
-            Fetched::Changed
+        if self.walk.has(ticket) {
+            self.walk.listed(ctx, ticket, done.fetched, executor);
         } else {
-            done.fetched
-        };
-        self.rerun(ctx, unit, Some(hint));
-    }
-
-    /// Runs parked commands that wait for memory again.
-    fn retry<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
-        while let Some(index) = self.units.iter().position(|unit| unit.ticket.is_none()) {
-            let unit = self.unpark(index);
-            ctx.cursor.flush(ctx.shared, ctx.shard);
-            if !self.rerun(ctx, unit, None) {
-                break;
-            }
+            executor.done(ctx, ticket, done.fetched);
         }
     }
 
-    /// Runs the command at `index`; false if it still has to wait for memory.
-    fn rerun<Q: Queue>(
-        &mut self,
-        ctx: &mut Ctx<'_, Q>,
-        mut unit: Unit,
-        hint: Option<Fetched>,
-    ) -> bool {
-        let mut draft = unit.draft.take();
-        let before = Answered::of(ctx.stats);
-        let waits = self.drive(
-            ctx,
-            &unit.request(self.remote),
-            &mut draft,
-            hint,
-            unit.place,
-        );
-        match waits {
-            None => {
-                let waited = &mut ctx.work.waited;
-                waited.ran(unit.since, unit.flash, before, ctx.stats);
-                self.replies.ready(unit.place);
-                self.recycle(unit.buf);
-                true
+    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards.
+    /// It returns what is no longer needed here: a buffer, and a lent value if no reply waits for
+    /// it.
+    pub fn remote_reply(&mut self, shard: usize, mut answer: Answer) -> Answer {
+        let Some(sent) = self.forwarded.take(shard) else {
+            return answer;
+        };
+        let reply = self.executor.out().at(sent.place);
+        match sent.of {
+            Use::Reply | Use::StripEnd => {
+                if sent.of == Use::StripEnd {
+                    // An answer without values is an error, and is passed on unchanged.
+                    answer.strip(b"END\r\n");
+                }
+                answer.bytes = reply.take(std::mem::take(&mut answer), shard);
             }
-            Some(waits) => {
-                unit.draft = draft;
-                unit.ticket = waits.ticket();
-                unit.copies = waits.copies();
-                unit.flash |= unit.ticket.is_some();
-                unit.blocking |= unit.ticket.is_none();
-                let goes_on = unit.ticket.is_some();
-                self.park(unit);
-                goes_on
-            }
+            Use::Silent => {}
+            Use::Walk => self.walk.take(&answer.bytes, reply),
+        }
+        self.executor.out().ready(sent.place);
+        answer
+    }
+
+    /// INTAKE-3: the shard whose memory the arriving value holds, if the value has stalled.
+    pub fn still_room(&self, steady_ms: u64) -> Option<usize> {
+        self.value.still_room(steady_ms)
+    }
+
+    /// INTAKE-3: gives the memory of the arriving value to others. Its command is refused, and the
+    /// rest of the value is skipped.
+    pub fn give_up_room(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
+        self.value.give_up_room(ctx, &mut self.executor);
+    }
+
+    /// Notes that the rest of a value from another worker will not come (virtual connections only).
+    /// Everything that it sent before was fed.
+    pub fn end_value(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
+        self.value.end(ctx, &mut self.executor);
+    }
+
+    /// Notes that the peer sends no more. If a part of a value went to another shard, that shard
+    /// never answers the command, so there is no wait for it. When that shard learns of the closed
+    /// connection, it drops its part.
+    pub fn give_up_value(&mut self) {
+        let Some(shard) = self.value.leave_there() else {
+            return;
+        };
+        self.closed = true;
+        // A shard answers in order. So this command is the newest one there, unless the shard has
+        // refused it already.
+        if let Some(sent) = self.forwarded.take_newest(shard) {
+            self.executor.out().ready(sent.place);
         }
     }
 
     /// Drops the session's drafts, pins and parked commands after the connection has closed. The
     /// worker drops the fetches that are still under way.
-    pub fn cancel<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
-        if let State::Storing(storing) = std::mem::replace(&mut self.state, State::Closed) {
-            ctx.shard.abort(storing.draft);
-        }
-        for unit in self.units.drain(..) {
-            if let Some(draft) = unit.draft {
-                ctx.shard.abort(draft);
-            }
-        }
+    pub fn cancel(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
+        self.value.cancel(ctx);
+        self.executor.cancel(ctx.shard);
         let mut pins = Vec::new();
-        self.replies.clear(&mut pins);
+        self.executor.out().clear(&mut pins);
         for pin in pins {
             match shard_of(pin) {
                 (None, pin) => ctx.shard.unpin(pin),
                 (Some(shard), pin) => ctx.router.unpin(shard, pin),
             }
         }
-        self.give_back_room(ctx);
         if let Some(watcher) = self.watcher.take() {
             ctx.shared.watchers.remove(&watcher);
         }
-        self.listing = None;
-        self.foreign.clear();
-        (self.blocking, self.copies, self.foreign_bytes) = (0, 0, 0);
     }
 }

@@ -143,9 +143,7 @@ pub struct Settings {
     /// `-m` of the drop-in: bytes for items alone; overrides the part of `memory` that is left for
     /// items.
     pub item_memory: Option<u64>,
-    /// Largest item.
     pub max_item: usize,
-    /// Most connections.
     pub max_connections: usize,
     /// Worker threads, one shard each.
     pub threads: usize,
@@ -196,7 +194,6 @@ pub struct Settings {
     pub region: Option<usize>,
     /// Eviction from DRAM.
     pub policy: PolicyKind,
-    /// Admission to flash.
     pub admission: Admission,
     /// Hits on flash after which an item is promoted.
     pub promote_after: u8,
@@ -288,7 +285,6 @@ pub(crate) const ADMIN: &str = "admin";
 pub enum Dialect {
     /// Classic text and meta commands.
     Ascii,
-    /// The binary protocol.
     Binary,
 }
 

@@ -192,7 +192,6 @@ pub(crate) struct PrefixStats {
 /// The state that all workers share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The server's settings.
     pub settings: Settings,
     /// Number of shards, one per worker.
     pub shards: usize,
@@ -202,7 +201,6 @@ pub struct Shared {
     pub(crate) intakes: Vec<Intake>,
     /// Unix seconds of the start.
     pub started: u32,
-    /// The password files.
     pub auth: Auth,
     /// The certificate; `None`: TLS is off.
     pub tls: Option<Tls>,
@@ -214,7 +212,6 @@ pub struct Shared {
     flush_order: Mutex<()>,
     /// Held while noting the time.
     second: Mutex<()>,
-    /// Connection counters.
     pub conn_counts: ConnCounts,
     /// Lines about wrong passwords.
     pub(crate) wrong_passwords: Seldom,
@@ -236,7 +233,6 @@ pub struct Shared {
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
     /// The sockets of connections, by worker and the connection's number there.
     sockets: Mutex<BTreeMap<(usize, u64), u64>>,
-    /// The watchers.
     pub watchers: Watchers,
     pub(crate) prefixes: PrefixStats,
 }

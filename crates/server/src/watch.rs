@@ -72,7 +72,6 @@ pub struct Watchers {
     sent: AtomicU64,
 }
 
-/// One watching connection.
 #[derive(Debug)]
 pub struct Watcher {
     topics: u8,
@@ -98,7 +97,6 @@ pub struct WatchCounts {
     pub skipped: u64,
     /// Bytes sent to watchers' connections.
     pub sent: u64,
-    /// Watchers now.
     pub watchers: usize,
 }
 
@@ -131,7 +129,6 @@ impl Watchers {
         Some(watcher)
     }
 
-    /// Removes a watcher.
     pub fn remove(&self, gone: &Arc<Watcher>) {
         let mut list = lock(&self.list);
         list.retain(|watcher| !Arc::ptr_eq(watcher, gone));

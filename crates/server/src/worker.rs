@@ -68,15 +68,12 @@ const HOT_SWEEPS: u64 = 60;
 pub struct WorkerConfig {
     /// Its number, which is also its shard's.
     pub index: usize,
-    /// Its loop.
     pub loop_config: LoopConfig,
     /// Bytes of unsent replies and unread requests that it may hold.
     pub pending: usize,
-    /// Its shard.
     pub shard: ShardConfig,
     /// Flash files, in the order of their device numbers.
     pub files: Vec<Arc<FlashFile>>,
-    /// Its listening sockets.
     pub doors: Vec<Door>,
     /// The data directory, if state must outlive the process.
     pub data_dir: Option<Arc<DataDir>>,
@@ -104,7 +101,6 @@ impl From<String> for StartError {
     }
 }
 
-/// One worker.
 pub struct Worker {
     index: usize,
     core: Core,
@@ -123,7 +119,6 @@ pub struct Worker {
     dirty: Vec<ConnKey>,
     /// Connections that wait for memory.
     blocked: Vec<ConnKey>,
-    /// Connections that watch.
     watching: Vec<ConnKey>,
     /// FLOW-4: whole turns left in this part of the round.
     turns: usize,
@@ -159,7 +154,6 @@ struct Core {
     /// The work that sessions may have under way now.
     window: Window,
     work: Work,
-    /// Latencies of requests.
     meter: Meter,
 }
 

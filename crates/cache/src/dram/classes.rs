@@ -10,7 +10,6 @@ use crate::stats::{ClassCounts, SlabClassStats};
 /// Evictions before the first rebalancing.
 const FIRST: u32 = 256;
 
-/// One class.
 #[derive(Clone, Debug, Default)]
 struct Class {
     /// Items that left DRAM since about the last rebalancing, which halves the count.

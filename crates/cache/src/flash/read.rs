@@ -55,7 +55,6 @@ pub(crate) struct Piece {
     pub matches: bool,
 }
 
-/// One read.
 #[derive(Debug)]
 pub(crate) struct ReadOp {
     pub(super) stage: Stage,

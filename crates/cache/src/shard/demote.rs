@@ -40,9 +40,7 @@ impl Shard {
         }
         let hash = self.item_hash(item);
         let header = self.dram.arena().header(item);
-        let copy = self.dram.arena().flash_copy(item);
-        if copy != Slot::EMPTY && self.place(copy).is_some() {
-            self.leave_clean(item, hash, copy);
+        if self.leave_clean(item, hash) {
             return Ok(());
         }
         let len = header.record_len();
@@ -80,13 +78,18 @@ impl Shard {
         Ok(())
     }
 
-    /// Demotes a clean item.
-    pub(crate) fn leave_clean(&mut self, item: Handle, hash: u64, copy: Slot) {
+    /// Demotes an item if it is clean.
+    pub(crate) fn leave_clean(&mut self, item: Handle, hash: u64) -> bool {
+        let copy = self.dram.arena().flash_copy(item);
+        if copy == Slot::EMPTY || self.place(copy).is_none() {
+            return false;
+        }
         self.dram.chosen(item, hash);
         // The copy does not know that the item was read, so its slot starts with a hit.
         let fetched = self.dram.arena().header(item).fetched();
         self.turn_to_flash(item, hash, copy.with_hot(u8::from(fetched)));
         self.stats.demotions_clean += 1;
+        true
     }
 
     /// Demotes an item to a log that has room for it.

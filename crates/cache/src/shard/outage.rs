@@ -18,7 +18,6 @@ use crate::shard::Shard;
 /// The state of a part of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceHealth {
-    /// The device.
     pub device: DeviceId,
     /// What it is used for.
     pub state: DeviceState,

@@ -106,7 +106,6 @@ pub struct Restore<'a> {
 pub struct Recovered {
     /// Items on flash.
     pub flash_items: u64,
-    /// Items in DRAM.
     pub dram_items: u64,
     /// Slots that were not kept, because their items were only in DRAM or not yet on the device.
     pub dropped: u64,

@@ -165,9 +165,7 @@ impl Shard {
             return Err(AllocError::OutOfMemory); // KEEP-3
         }
         let header = self.dram.arena().header(item);
-        let copy = self.dram.arena().flash_copy(item);
-        if copy != Slot::EMPTY && self.place(copy).is_some() {
-            self.leave_clean(item, hash, copy);
+        if self.leave_clean(item, hash) {
             return Ok(());
         }
         let len = header.record_len();

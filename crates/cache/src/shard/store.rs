@@ -219,7 +219,6 @@ impl Shard {
         }
     }
 
-    /// Drops a draft.
     pub fn abort(&mut self, draft: Draft) {
         debug_assert_ne!(self.dram.arena().state(draft.item), LINKED);
         self.dram.draft_ended();

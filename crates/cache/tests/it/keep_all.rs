@@ -6,7 +6,7 @@
 //! had room. The model here is a map. A third of the keys share segment and tag with two others,
 //! and records range from a byte to more than a region.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use senko_cache::{
     Admission, AdmissionRule, AllocError, Done, Fetch, Fetched, FlashRef, HashSeed, Key, Lookup,
@@ -35,6 +35,25 @@ fn forged(hash: u64) -> [u8; 8] {
         h ^= h.rotate_left(49) ^ h.rotate_left(24);
     }
     (h ^ FLIP).rotate_left(32).to_le_bytes()
+}
+
+/// Keys were once hashed without a secret. Anyone could make 16,000 keys with the same segment
+/// and tag, and each look-up compared up to 16,000 keys.
+#[test]
+fn keys_that_are_made_to_collide_are_spread_by_a_seed() {
+    const MANY: u64 = 16_000;
+    const SAME: u64 = 0xffff_0000_3fff_ffff;
+    let keys: Vec<[u8; 8]> = (0..MANY)
+        .map(|n| forged(0x1234_0000_0567_89ab | n << 30))
+        .collect();
+    let places = |seed| {
+        let hashes = keys.iter().map(|key| Key::new(key, seed).hash & SAME);
+        hashes.collect::<HashSet<_>>().len()
+    };
+    assert_eq!(places(HashSeed::default()), 1, "the keys are forged well");
+    for seed in [1, 0x9e37_79b9_7f4a_7c15, u64::MAX] {
+        assert!(places(HashSeed(seed)) > MANY as usize - 5, "seed {seed}");
+    }
 }
 
 /// Keys 0 to 2, 9 to 11 and so on have one segment and one tag.

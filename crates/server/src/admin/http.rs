@@ -22,7 +22,6 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ances
 /// Most bytes of a head.
 pub(super) const MOST_HEAD: usize = 8 << 10;
 
-/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request<'a> {
     /// The path, without a query.
@@ -39,7 +38,6 @@ pub(super) struct Request<'a> {
 pub(super) enum Parsed<'a> {
     /// The head is incomplete.
     Half,
-    /// A request.
     Whole(Request<'a>),
     /// Refused with this status.
     Refused(&'static str),
@@ -149,7 +147,6 @@ pub(super) fn is_own(host: &str, names: &[String]) -> bool {
         || (names.iter()).any(|known| known == "*" || known.eq_ignore_ascii_case(name))
 }
 
-/// A whole answer.
 pub(super) fn answer(request: &Request<'_>, status: &str, kind: &str, body: &str) -> Vec<u8> {
     let allow = match status {
         NOT_ALLOWED => "Allow: GET, HEAD\r\n",

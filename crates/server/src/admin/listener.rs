@@ -38,7 +38,6 @@ struct Conn {
     unsent: usize,
 }
 
-/// The loop.
 pub(super) struct Loop {
     ev: EventLoop,
     /// Connections, oldest first.

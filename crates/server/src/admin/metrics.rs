@@ -77,7 +77,6 @@ pub(super) fn text(shared: &Shared, report: &StartReport, history: &History) -> 
     text.0
 }
 
-/// Connections that watch.
 fn watchers(text: &mut Text, shared: &Shared) {
     let counts = shared.watchers.counts();
     let help = "Connections that watch.";

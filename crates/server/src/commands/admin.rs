@@ -11,9 +11,10 @@ use senko_io::Queue;
 
 use super::DumpKind;
 use super::dump::{Classes, MAX_CLASSES};
+use super::stats::text_stats;
 use crate::context::Ctx;
 use crate::protocol::classic::Line;
-use crate::protocol::number::{expiry, plain_i32, plain_u32};
+use crate::protocol::number::{plain_i32, plain_u32};
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::shared::Shutdown;
@@ -35,7 +36,7 @@ pub(crate) enum Asked {
 }
 
 /// Runs an administrative command.
-pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut Reply) -> Asked {
+pub(crate) fn admin(ctx: &mut Ctx<'_, impl Queue>, line: &Line<'_>, out: &mut Reply) -> Asked {
     match *line {
         Line::Version => {
             let version = ctx.shared.version();
@@ -54,6 +55,19 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
                 out.line(text);
             }
         }
+        Line::FlushAll { delay, noreply } => {
+            let text = match parse_flush(ctx, delay) {
+                Ok(due) => {
+                    flush_all(ctx, due);
+                    "OK"
+                }
+                Err(text) => text,
+            };
+            if !noreply {
+                out.line(text);
+            }
+        }
+        Line::Stats(rest) => return text_stats(ctx, rest, out).map_or(Asked::Nothing, Asked::Dump),
         Line::Quit => return Asked::Close,
         Line::Shutdown(rest) => return shutdown(ctx, rest, out),
         Line::LruCrawler(rest) => return crawler(ctx, rest, out),
@@ -66,13 +80,13 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
                 out.line(&text);
             }
         }
-        _ => unreachable!("commands with keys, stats and flush_all do not come here"),
+        _ => unreachable!("commands with keys do not come here"),
     }
     Asked::Nothing
 }
 
 /// `watch`: from now on the connection gets the watched lines, and accepts no more commands.
-fn watch<Q: Queue>(ctx: &Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
+fn watch(ctx: &Ctx<'_, impl Queue>, rest: &[u8], out: &mut Reply) -> Asked {
     if ctx.shared.settings.no_watch {
         out.line("CLIENT_ERROR watch commands not allowed");
         return Asked::Nothing;
@@ -134,7 +148,7 @@ fn lru(rest: &[u8]) -> &'static str {
 }
 
 /// Reads the certificate again, as SIGHUP does. The reason for a refusal goes to the log.
-fn refresh_certs<Q: Queue>(ctx: &Ctx<'_, Q>) -> String {
+fn refresh_certs(ctx: &Ctx<'_, impl Queue>) -> String {
     match ctx.shared.refresh_for_client() {
         None => "Error TLS not enabled".to_owned(),
         Some(Ok(())) => "OK".to_owned(),
@@ -142,7 +156,7 @@ fn refresh_certs<Q: Queue>(ctx: &Ctx<'_, Q>) -> String {
     }
 }
 
-fn shutdown<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
+fn shutdown(ctx: &mut Ctx<'_, impl Queue>, rest: &[u8], out: &mut Reply) -> Asked {
     if !ctx.shared.settings.allow_shutdown {
         out.line("SERVER_ERROR: shutdown not enabled");
         return Asked::Nothing;
@@ -163,7 +177,7 @@ fn shutdown<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Ask
 /// memcached's smallest memory limit.
 const LEAST_MIB: u64 = 8;
 
-fn memory_limit<Q: Queue>(ctx: &mut Ctx<'_, Q>, mib: Option<u32>) -> &'static str {
+fn memory_limit(ctx: &mut Ctx<'_, impl Queue>, mib: Option<u32>) -> &'static str {
     let most = (ctx.shard.reserved_bytes() * ctx.shared.shards) as u64;
     match mib {
         None => ERROR,
@@ -191,7 +205,7 @@ fn memory_limit<Q: Queue>(ctx: &mut Ctx<'_, Q>, mib: Option<u32>) -> &'static st
     }
 }
 
-fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
+fn crawler(ctx: &mut Ctx<'_, impl Queue>, rest: &[u8], out: &mut Reply) -> Asked {
     let mut tokens = Tokens::new(rest);
     let (name, argument, extra) = (tokens.next().unwrap_or(&[]), tokens.next(), tokens.next());
     let text = match (name, argument, extra) {
@@ -244,8 +258,8 @@ fn classes(text: &[u8]) -> Option<Classes> {
 }
 
 /// When a flush is due: `Ok(0)` now, otherwise the Unix second.
-pub(crate) fn parse_flush<Q: Queue>(
-    ctx: &Ctx<'_, Q>,
+pub(crate) fn parse_flush(
+    ctx: &Ctx<'_, impl Queue>,
     delay: Option<i64>,
 ) -> Result<u32, &'static str> {
     if ctx.shared.settings.no_flush_all {
@@ -256,13 +270,13 @@ pub(crate) fn parse_flush<Q: Queue>(
         return Ok(0);
     }
     let now = ctx.shard.now();
-    let due = expiry(delay, now, ctx.shared.started);
+    let due = ctx.expiry(delay);
     Ok(if due > now { due } else { 0 })
 }
 
 /// Flushes now (0) or at `due`. The session has made sure that none of its commands is under way on
 /// another shard.
-pub(crate) fn flush_all<Q: Queue>(ctx: &mut Ctx<'_, Q>, due: u32) {
+pub(crate) fn flush_all(ctx: &mut Ctx<'_, impl Queue>, due: u32) {
     // A planned flush that has become due must not be replaced any more.
     ctx.cursor.flush(ctx.shared, ctx.shard);
     if due == 0 {

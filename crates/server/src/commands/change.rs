@@ -18,8 +18,8 @@ const MAX_NUMBER: usize = 512 << 10;
 const USUAL_NUMBER: usize = 64;
 
 /// Removes a key. Its reply is exact, so if a tag matches, the header is read from flash.
-pub(super) fn delete<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn delete(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     compare: u64,
     hint: Option<Fetched>,
@@ -41,7 +41,7 @@ pub(super) fn delete<Q: Queue>(
         Form::Binary(head) => match status {
             Status::Success if head.quiet => {}
             Status::Success => head.push(&mut out.bytes, Status::Success, 0, 0, 0, 0),
-            status => head.error(&mut out.bytes, status, status.text()),
+            status => head.refuse(&mut out.bytes, status),
         },
         Form::Text { noreply: true } => {}
         _ => out.line(if status == Status::Success {
@@ -54,8 +54,8 @@ pub(super) fn delete<Q: Queue>(
 }
 
 /// Removes the key if its CAS value matches: `Success`, `Exists` or `NotFound`.
-pub(super) fn remove<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn remove(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     compare: u64,
     hint: Option<Fetched>,
@@ -88,7 +88,7 @@ pub(super) fn remove<Q: Queue>(
     }
 }
 
-fn tell_deleted<Q: Queue>(ctx: &Ctx<'_, Q>, req: &Request<'_>, meta: &Meta) {
+fn tell_deleted(ctx: &Ctx<'_, impl Queue>, req: &Request<'_>, meta: &Meta) {
     match req.op {
         Op::Delete { .. } => tell::deleted(ctx, req.key.bytes, "delete", meta),
         Op::MetaDelete(_) => tell::deleted(ctx, req.key.bytes, "md", meta),
@@ -98,8 +98,8 @@ fn tell_deleted<Q: Queue>(ctx: &Ctx<'_, Q>, req: &Request<'_>, meta: &Meta) {
 }
 
 /// Sets an expiry.
-pub(super) fn touch<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn touch(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     expiry: u32,
     hint: Option<Fetched>,
@@ -132,7 +132,6 @@ pub(super) fn touch<Q: Queue>(
     Outcome::Done
 }
 
-/// How to count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delta {
     pub incr: bool,
@@ -161,8 +160,8 @@ pub(super) enum Counted {
 }
 
 /// Counts: the common part of `incr`, `decr`, `ma` and the binary forms.
-pub(super) fn count<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn count(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     by: &Delta,
     hint: Option<Fetched>,
@@ -186,7 +185,7 @@ pub(super) fn count<Q: Queue>(
     }
 }
 
-fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Counted, Outcome> {
+fn add(ctx: &mut Ctx<'_, impl Queue>, item: ItemRef, by: &Delta) -> Result<Counted, Outcome> {
     let meta = ctx.shard.meta(item);
     let len = meta.value_len as usize;
     if len == 0 || len > MAX_NUMBER {
@@ -244,8 +243,8 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
     }
 }
 
-fn create<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn create(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     value: u64,
     expiry: u32,
@@ -272,8 +271,8 @@ fn create<Q: Queue>(
 }
 
 /// `incr`, `decr` and the binary forms.
-pub(super) fn arith<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn arith(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     by: Delta,
     hint: Option<Fetched>,
@@ -302,20 +301,20 @@ pub(super) fn arith<Q: Queue>(
     Outcome::Done
 }
 
-fn answer_binary<Q: Queue>(ctx: &mut Ctx<'_, Q>, head: Head, counted: Counted, out: &mut Reply) {
-    let (status, text) = match counted {
+fn answer_binary(ctx: &mut Ctx<'_, impl Queue>, head: Head, counted: Counted, out: &mut Reply) {
+    let out = &mut out.bytes;
+    match counted {
+        Counted::Now { .. } if head.quiet => {}
         Counted::Now { value, item, .. } => {
-            if !head.quiet {
-                let cas = ctx.shard.meta(item).cas;
-                head.push(&mut out.bytes, Status::Success, 0, 0, 8, ctx.cas(cas));
-                out.bytes.extend_from_slice(&value.to_be_bytes());
-            }
-            return;
+            let cas = ctx.shard.meta(item).cas;
+            head.push(out, Status::Success, 0, 0, 8, ctx.cas(cas));
+            out.extend_from_slice(&value.to_be_bytes());
         }
-        Counted::NotFound => (Status::NotFound, Status::NotFound.text()),
-        Counted::NotNumeric => (Status::NotNumeric, Status::NotNumeric.text()),
-        Counted::Exists => (Status::Exists, Status::Exists.text()),
-        Counted::OutOfMemory => (Status::OutOfMemory, "Out of memory incrementing value"),
-    };
-    head.error(&mut out.bytes, status, text);
+        Counted::NotFound => head.refuse(out, Status::NotFound),
+        Counted::NotNumeric => head.refuse(out, Status::NotNumeric),
+        Counted::Exists => head.refuse(out, Status::Exists),
+        Counted::OutOfMemory => {
+            head.error(out, Status::OutOfMemory, "Out of memory incrementing value");
+        }
+    }
 }

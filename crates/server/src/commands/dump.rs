@@ -221,7 +221,7 @@ impl Dump {
     }
 
     /// Appends the next rows of a table.
-    pub fn table_part<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, table: Table, out: &mut Vec<u8>) {
+    pub fn table_part(&mut self, ctx: &mut Ctx<'_, impl Queue>, table: Table, out: &mut Vec<u8>) {
         let more = match table {
             Table::Connections => {
                 let rows = ctx.shared.connections(self.cursor, TABLE_ROWS);
@@ -321,7 +321,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// The part that begins at `from`, with the items that are in DRAM.
-    pub fn begin<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u64) -> Part {
+    pub fn begin(ctx: &mut Ctx<'_, impl Queue>, kind: DumpKind, from: u64) -> Part {
         ctx.cursor.flush(ctx.shared, ctx.shard);
         let mut part = Part {
             kind,
@@ -420,7 +420,7 @@ pub(super) fn class_of(classes: &[SlabClassStats], size: usize) -> u32 {
 }
 
 /// Some rows of `stats conns`.
-fn connections<Q: Queue>(ctx: &Ctx<'_, Q>, rows: &[(u64, Arc<ConnEntry>)], out: &mut Vec<u8>) {
+fn connections(ctx: &Ctx<'_, impl Queue>, rows: &[(u64, Arc<ConnEntry>)], out: &mut Vec<u8>) {
     let mut sink = Sink::Text(out);
     let now = ctx.shard.now();
     for (id, entry) in rows {

@@ -20,7 +20,7 @@ use crate::shared::Touched;
 const END: &[u8; 5] = b"END\r\n";
 
 /// Counts a lookup: as a get, or as a touch.
-pub(crate) fn count<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, hit: bool) {
+pub(crate) fn count(ctx: &mut Ctx<'_, impl Queue>, key: &[u8], touch: bool, hit: bool) {
     let stats = &mut *ctx.stats;
     if touch {
         stats.cmd_touch += 1;
@@ -39,7 +39,7 @@ pub(crate) fn count<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, hit
 }
 
 /// As [`count`], for an item that was found: its class counts it too.
-pub(crate) fn count_hit<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, meta: &Meta) {
+pub(crate) fn count_hit(ctx: &mut Ctx<'_, impl Queue>, key: &[u8], touch: bool, meta: &Meta) {
     count(ctx, key, touch, true);
     let class = ctx.shard.class_counts(meta);
     if touch {
@@ -70,8 +70,8 @@ fn access(shard: &mut Shard, item: ItemRef, counted: bool, touch: Option<u32>) -
 }
 
 /// One key of a text command.
-pub(super) fn text<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn text(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     touch: Option<u32>,
     cas: bool,
@@ -161,8 +161,8 @@ fn value_line(out: &mut Vec<u8>, key: &[u8], meta: &Meta, cas: u64) {
 }
 
 /// Appends an item's value, with its line end if `crlf`.
-pub(super) fn push_value<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn push_value(
+    ctx: &mut Ctx<'_, impl Queue>,
     item: ItemRef,
     meta: &Meta,
     crlf: bool,
@@ -245,8 +245,8 @@ pub(super) fn push_flash_value(found: FlashItem, crlf: bool, remote: bool, out: 
 
 /// The binary get, get-and-touch and touch.
 #[allow(clippy::too_many_arguments)]
-pub(super) fn binary<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn binary(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     head: Head,
     touch: Option<u32>,
@@ -291,11 +291,7 @@ pub(super) fn binary<Q: Queue>(
         }
         Resolved::OutOfMemory if touch.is_some() => {
             count(ctx, req.key.bytes, true, false);
-            head.error(
-                &mut out.bytes,
-                Status::OutOfMemory,
-                Status::OutOfMemory.text(),
-            );
+            head.refuse(&mut out.bytes, Status::OutOfMemory);
         }
         Resolved::Absent | Resolved::OutOfMemory => {
             count(ctx, req.key.bytes, touch.is_some(), false);
@@ -304,7 +300,7 @@ pub(super) fn binary<Q: Queue>(
                 head.push(&mut out.bytes, Status::NotFound, 0, key.len(), key.len(), 0);
                 out.bytes.extend_from_slice(key);
             } else {
-                head.error(&mut out.bytes, Status::NotFound, Status::NotFound.text());
+                head.refuse(&mut out.bytes, Status::NotFound);
             }
         }
     }

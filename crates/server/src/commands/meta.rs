@@ -51,6 +51,16 @@ pub(super) fn push_echo(out: &mut Vec<u8>, flag: u8, token: &[u8], key: &[u8], b
     }
 }
 
+/// Answers with a code and the echoes of flags.
+fn answer(req: &Request<'_>, flags: &Flags, code: &str, out: &mut Reply) {
+    let out = &mut out.bytes;
+    out.extend_from_slice(code.as_bytes());
+    each_flag(req.text, |flag, token| {
+        push_echo(out, flag, token, req.key.bytes, flags.base64)
+    });
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Appends the item's remaining life; -1 means forever.
 fn push_ttl(out: &mut Vec<u8>, expiry: u32, now: u32) {
     if expiry == 0 {
@@ -72,14 +82,14 @@ struct Line {
 
 impl Line {
     /// Whether the value is sent. A client that names the item's CAS value has it already.
-    fn sends_value<Q: Queue>(&self, ctx: &Ctx<'_, Q>, flags: &Flags) -> bool {
+    fn sends_value(&self, ctx: &Ctx<'_, impl Queue>, flags: &Flags) -> bool {
         flags.value && flags.compare != Some(ctx.cas(self.meta.cas))
     }
 
     /// Writes the first line. Afterwards `self` has the changes that the flags make.
-    fn write<Q: Queue>(
+    fn write(
         &mut self,
-        ctx: &Ctx<'_, Q>,
+        ctx: &Ctx<'_, impl Queue>,
         req: &Request<'_>,
         flags: &Flags,
         out: &mut Vec<u8>,
@@ -138,8 +148,8 @@ fn would_win(meta: &Meta, flags: &Flags) -> bool {
 }
 
 /// `mg`.
-pub(super) fn get<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn get(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     flags: &Flags,
     hint: Option<Fetched>,
@@ -204,22 +214,18 @@ pub(super) fn get<Q: Queue>(
     Outcome::Done
 }
 
-fn miss<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>, flags: &Flags, out: &mut Reply) {
+fn miss(ctx: &mut Ctx<'_, impl Queue>, req: &Request<'_>, flags: &Flags, out: &mut Reply) {
     value::count(ctx, req.key.bytes, flags.ttl.is_some(), false);
     if flags.quiet {
         return;
     }
-    out.bytes.extend_from_slice(b"EN");
-    each_flag(req.text, |flag, token| {
-        push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64)
-    });
-    out.bytes.extend_from_slice(b"\r\n");
+    answer(req, flags, "EN", out);
 }
 
 /// The item that `N` makes on a miss. It has no value, and the reply gives the right to fill it.
 /// Its expiry takes effect at the place of `N` among the flags.
-fn vivify<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn vivify(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     flags: &Flags,
 ) -> Result<ItemRef, AllocError> {
@@ -228,8 +234,8 @@ fn vivify<Q: Queue>(
     Ok(ctx.shard.link(draft, flags.cas))
 }
 
-fn dram_hit<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn dram_hit(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     flags: &Flags,
     item: ItemRef,
@@ -260,8 +266,8 @@ fn dram_hit<Q: Queue>(
     }
 }
 
-fn flash_hit<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn flash_hit(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     flags: &Flags,
     found: FlashItem,
@@ -297,8 +303,8 @@ fn flash_hit<Q: Queue>(
 }
 
 /// `md`.
-pub(super) fn delete<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn delete(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     flags: &Flags,
     hint: Option<Fetched>,
@@ -341,17 +347,13 @@ pub(super) fn delete<Q: Queue>(
     if code == "HD" && flags.quiet {
         return Outcome::Done;
     }
-    out.bytes.extend_from_slice(code.as_bytes());
-    each_flag(req.text, |flag, token| {
-        push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64)
-    });
-    out.bytes.extend_from_slice(b"\r\n");
+    answer(req, flags, code, out);
     Outcome::Done
 }
 
 /// `md` with `C0`: no item has that CAS value, so only the key's existence matters.
-fn zero_compare<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn zero_compare(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     hint: Option<Fetched>,
 ) -> Result<Status, Outcome> {
@@ -363,8 +365,8 @@ fn zero_compare<Q: Queue>(
 }
 
 /// `md` with `I` or `x`: the item stays, stale or without its value.
-fn mark<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn mark(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     flags: &Flags,
     hint: Option<Fetched>,
@@ -415,8 +417,8 @@ fn mark<Q: Queue>(
 }
 
 /// `ma`.
-pub(super) fn arith<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn arith(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     incr: bool,
     flags: &Flags,
@@ -454,16 +456,12 @@ pub(super) fn arith<Q: Queue>(
         Counted::NotFound => "NF",
         Counted::Exists => "EX",
     };
-    out.bytes.extend_from_slice(code.as_bytes());
-    each_flag(req.text, |flag, token| {
-        push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64)
-    });
-    out.bytes.extend_from_slice(b"\r\n");
+    answer(req, flags, code, out);
     Outcome::Done
 }
 
-fn counted_line<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn counted_line(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     flags: &Flags,
     value: u64,
@@ -505,8 +503,8 @@ fn counted_line<Q: Queue>(
 }
 
 /// `me`: one readable line about an item.
-pub(super) fn debug<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn debug(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     _base64: bool,
     hint: Option<Fetched>,

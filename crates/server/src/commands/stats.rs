@@ -31,8 +31,8 @@ const BINARY_PREFIXES: usize = 100;
 const FLASH_PREFIXES: usize = 100;
 
 /// Runs the text command. A section that walks over all items is returned.
-pub(crate) fn text_stats<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(crate) fn text_stats(
+    ctx: &mut Ctx<'_, impl Queue>,
     rest: &[u8],
     out: &mut Reply,
 ) -> Option<DumpKind> {
@@ -66,8 +66,8 @@ pub(crate) fn text_stats<Q: Queue>(
 }
 
 /// Runs the binary command.
-pub(crate) fn binary_stats<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(crate) fn binary_stats(
+    ctx: &mut Ctx<'_, impl Queue>,
     key: &[u8],
     head: Head,
     out: &mut Vec<u8>,
@@ -76,7 +76,7 @@ pub(crate) fn binary_stats<Q: Queue>(
     match key {
         b"reset" => reset(ctx),
         _ if ctx.shared.settings.no_dump && (key.starts_with(b"detail") || key == b"hotkeys") => {
-            head.error(out, Status::NotFound, Status::NotFound.text());
+            head.refuse(out, Status::NotFound);
             return;
         }
         b"detail on" => ctx.shared.prefixes.set(true),
@@ -92,7 +92,7 @@ pub(crate) fn binary_stats<Q: Queue>(
         b"sizes" => sink.stat("sizes_status", "disabled"),
         _ => {
             if !section_of(ctx, key, &mut sink) {
-                head.error(out, Status::NotFound, Status::NotFound.text());
+                head.refuse(out, Status::NotFound);
                 return;
             }
         }
@@ -101,7 +101,7 @@ pub(crate) fn binary_stats<Q: Queue>(
 }
 
 /// Writes a section; false if no section has that name.
-fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) -> bool {
+fn section_of(ctx: &mut Ctx<'_, impl Queue>, name: &[u8], sink: &mut Sink<'_>) -> bool {
     ctx.cursor.catch_up(ctx.shared, ctx.shard, ctx.stats);
     match name {
         b"" => general(ctx, sink),
@@ -115,7 +115,7 @@ fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) 
 }
 
 /// The hottest keys, each with its lookups estimated from the sample.
-fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+fn hot_keys(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
     for (key, lookups) in ctx.shared.hottest() {
         let mut name = Vec::new();
         push_key(&mut name, &key);
@@ -123,12 +123,12 @@ fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     }
 }
 
-fn reset<Q: Queue>(ctx: &mut Ctx<'_, Q>) {
+fn reset(ctx: &mut Ctx<'_, impl Queue>) {
     ctx.shared.reset();
     ctx.cursor.catch_up(ctx.shared, ctx.shard, ctx.stats);
 }
 
-fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Option<DumpKind> {
+fn detail(ctx: &mut Ctx<'_, impl Queue>, what: &[u8], out: &mut Reply) -> Option<DumpKind> {
     match what {
         // It shows parts of keys.
         _ if ctx.shared.settings.no_dump => out.line("CLIENT_ERROR stats detail not allowed"),
@@ -153,8 +153,8 @@ fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Optio
     None
 }
 
-fn cachedump<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn cachedump(
+    ctx: &mut Ctx<'_, impl Queue>,
     mut tokens: Tokens<'_>,
     out: &mut Reply,
 ) -> Option<DumpKind> {
@@ -190,7 +190,7 @@ struct Totals {
     ended: u64,
 }
 
-fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
+fn totals(ctx: &Ctx<'_, impl Queue>) -> Totals {
     let mut sum = Totals {
         stats: *ctx.stats,
         cache: ctx.shard.stats(),
@@ -212,7 +212,7 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
 }
 
 /// Bytes for items, as configured: by `cache_memlimit`, by `-m`, or the rest of `--memory`.
-fn memory_limit<Q: Queue>(ctx: &Ctx<'_, Q>, cache: &CacheStats) -> u64 {
+fn memory_limit(ctx: &Ctx<'_, impl Queue>, cache: &CacheStats) -> u64 {
     match (ctx.shared.dram_limit(), ctx.shared.settings.item_memory) {
         (0, Some(bytes)) => bytes,
         (0, None) => cache.dram_limit,
@@ -242,7 +242,7 @@ pub(crate) fn cpu_seconds() -> (f64, f64) {
     (seconds(11), seconds(12))
 }
 
-fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+fn general(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
     let totals = totals(ctx);
     let Totals {
         stats, cache, disk, ..
@@ -442,7 +442,7 @@ fn yes(on: bool) -> &'static str {
     if on { "yes" } else { "no" }
 }
 
-fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+fn settings(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
     let shared = ctx.shared;
     let set = &shared.settings;
     let limit = memory_limit(ctx, &totals(ctx).cache);
@@ -554,7 +554,7 @@ fn ssl_settings(tls: Option<&TlsSettings>, sink: &mut Sink<'_>) {
 }
 
 /// The classes of all shards, by number.
-fn classes<Q: Queue>(ctx: &Ctx<'_, Q>) -> BTreeMap<u32, SlabClassStats> {
+fn classes(ctx: &Ctx<'_, impl Queue>) -> BTreeMap<u32, SlabClassStats> {
     let mut sum: BTreeMap<u32, SlabClassStats> = BTreeMap::new();
     let mut add = |class: &SlabClassStats| {
         let place = sum.entry(class.id).or_insert_with(|| SlabClassStats {
@@ -578,7 +578,7 @@ fn classes<Q: Queue>(ctx: &Ctx<'_, Q>) -> BTreeMap<u32, SlabClassStats> {
     sum
 }
 
-fn items<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+fn items(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
     for (id, class) in classes(ctx) {
         if class.items == 0 {
             continue;
@@ -594,7 +594,7 @@ fn items<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     }
 }
 
-fn slabs<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+fn slabs(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
     let classes = classes(ctx);
     let mut active = 0;
     let mut bytes = 0;

@@ -40,8 +40,8 @@ struct Rules {
 }
 
 /// Stores a complete draft according to its command, and answers.
-pub(super) fn run<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn run(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     draft: &mut Option<Draft>,
     hint: Option<Fetched>,
@@ -117,8 +117,8 @@ struct Old {
     on_flash: Option<FlashRef>,
 }
 
-fn apply<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn apply(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     rules: &Rules,
     draft: &mut Option<Draft>,
@@ -201,8 +201,8 @@ fn apply<Q: Queue>(
 
 /// Makes the draft the key's item in place of the found one. A copy on flash is removed first,
 /// since `Shard::link` does not know which key it belongs to.
-fn replace<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn replace(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     rules: &Rules,
     old: Old,
@@ -215,7 +215,7 @@ fn replace<Q: Queue>(
 }
 
 /// Makes the draft the key's item.
-fn link<Q: Queue>(ctx: &mut Ctx<'_, Q>, rules: &Rules, draft: &mut Option<Draft>) -> Ended {
+fn link(ctx: &mut Ctx<'_, impl Queue>, rules: &Rules, draft: &mut Option<Draft>) -> Ended {
     let draft = draft.take().expect("a storage command brings its draft");
     let item = ctx.shard.link(draft, rules.cas);
     let meta = ctx.shard.meta(item);
@@ -225,8 +225,8 @@ fn link<Q: Queue>(ctx: &mut Ctx<'_, Q>, rules: &Rules, draft: &mut Option<Draft>
     }
 }
 
-fn join<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+fn join(
+    ctx: &mut Ctx<'_, impl Queue>,
     rules: &Rules,
     old: ItemRef,
     draft: &mut Option<Draft>,
@@ -268,7 +268,7 @@ fn answer_binary(head: Head, mode: StoreMode, stored: Ended, out: &mut Reply) {
             _ => Status::NotStored,
         },
     };
-    head.error(&mut out.bytes, status, status.text());
+    head.refuse(&mut out.bytes, status);
 }
 
 fn answer_meta(req: &Request<'_>, flags: &Flags, stored: Ended, draft_len: u32, out: &mut Reply) {
@@ -290,8 +290,8 @@ fn answer_meta(req: &Request<'_>, flags: &Flags, stored: Ended, draft_len: u32, 
 
 /// Answers a storage command that got no memory for its value. A failed set also removes the old
 /// value.
-pub(super) fn refuse<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
+pub(super) fn refuse(
+    ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     large: bool,
     mode: StoreMode,
@@ -310,9 +310,7 @@ pub(super) fn refuse<Q: Queue>(
     let word = if large { "too_large" } else { "no_memory" };
     tell::stored(ctx, req.key.bytes, word, mode, None);
     match req.form {
-        Form::Binary(head) if large => {
-            head.error(&mut out.bytes, Status::TooLarge, Status::TooLarge.text())
-        }
+        Form::Binary(head) if large => head.refuse(&mut out.bytes, Status::TooLarge),
         Form::Binary(head) => head.error(
             &mut out.bytes,
             Status::OutOfMemory,

@@ -26,7 +26,7 @@ pub(super) struct Gone(u64, u64);
 
 impl Gone {
     /// The present counts, if lookups are watched.
-    pub fn now<Q: Queue>(ctx: &Ctx<'_, Q>) -> Option<Gone> {
+    pub fn now(ctx: &Ctx<'_, impl Queue>) -> Option<Gone> {
         if !ctx.shared.watchers.wants(watch::FETCHERS) {
             return None;
         }
@@ -36,8 +36,8 @@ impl Gone {
 }
 
 /// Tells that a key was looked up, and whether it was found.
-pub(super) fn fetched<Q: Queue>(
-    ctx: &Ctx<'_, Q>,
+pub(super) fn fetched(
+    ctx: &Ctx<'_, impl Queue>,
     key: &[u8],
     found: Option<&Meta>,
     before: Option<Gone>,
@@ -61,7 +61,7 @@ pub(super) fn fetched<Q: Queue>(
 }
 
 /// Tells that a value is about to replace the existing one. This does not look for items on flash.
-pub(super) fn replaced<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>) {
+pub(super) fn replaced(ctx: &mut Ctx<'_, impl Queue>, req: &Request<'_>) {
     let Some(before) = Gone::now(ctx) else {
         return;
     };
@@ -74,8 +74,8 @@ pub(super) fn replaced<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>) {
 
 /// Tells whether a value was stored: memcached's word for the result, the item with the value, and
 /// the storage command.
-pub(super) fn stored<Q: Queue>(
-    ctx: &Ctx<'_, Q>,
+pub(super) fn stored(
+    ctx: &Ctx<'_, impl Queue>,
     key: &[u8],
     status: &str,
     mode: StoreMode,
@@ -110,7 +110,7 @@ pub(super) fn stored<Q: Queue>(
 }
 
 /// Tells that an item was deleted by `delete` or `md`.
-pub(super) fn deleted<Q: Queue>(ctx: &Ctx<'_, Q>, key: &[u8], command: &str, meta: &Meta) {
+pub(super) fn deleted(ctx: &Ctx<'_, impl Queue>, key: &[u8], command: &str, meta: &Meta) {
     if !ctx.shared.watchers.wants(watch::DELETIONS) {
         return;
     }

@@ -16,7 +16,6 @@ pub const REPLY: u8 = 0x81;
 /// Bytes of a header.
 pub const HEADER: usize = 24;
 
-/// Reply statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 // The protocol's names; their texts are in `text`.
@@ -181,6 +180,23 @@ impl Header {
         Ok(header)
     }
 
+    /// The head of its reply.
+    pub fn head(&self) -> Head {
+        Head {
+            opcode: self.opcode,
+            opaque: self.opaque,
+            quiet: self.quiet,
+        }
+    }
+
+    /// The head of a reply that is sent even if the request is quiet.
+    pub fn loud(&self) -> Head {
+        Head {
+            quiet: false,
+            ..self.head()
+        }
+    }
+
     fn lengths_allowed(&self) -> bool {
         let (key, extras, value) = (self.key_len > 0, self.extras_len, self.value_len > 0);
         match self.kind {
@@ -218,9 +234,7 @@ pub fn extra_u64(extras: &[u8], at: usize) -> u64 {
 /// The fields of its request that a reply header repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The request's opcode.
     pub opcode: u8,
-    /// The request's opaque.
     pub opaque: [u8; 4],
     /// Whether there is no reply in the nominal case.
     pub quiet: bool,
@@ -247,6 +261,10 @@ impl Head {
         b[12..16].copy_from_slice(&self.opaque);
         b[16..24].copy_from_slice(&cas.to_be_bytes());
         out.extend_from_slice(&b);
+    }
+    /// Appends an error reply with the status's own text.
+    pub fn refuse(&self, out: &mut Vec<u8>, status: Status) {
+        self.error(out, status, status.text());
     }
     /// Appends a whole error reply.
     pub fn error(&self, out: &mut Vec<u8>, status: Status, text: &str) {

@@ -46,7 +46,7 @@ impl Refusal {
         }
     }
 
-    const fn loud(text: &'static str) -> Refusal {
+    pub(crate) const fn loud(text: &'static str) -> Refusal {
         Refusal::new(text, false)
     }
 }
@@ -66,11 +66,8 @@ pub enum Line<'a> {
     },
     /// The storage commands; a value of `len` bytes and a line end follow.
     Store {
-        /// Which command.
         mode: StoreMode,
-        /// The key.
         key: &'a [u8],
-        /// The client's flags.
         flags: u32,
         /// The expiry as given.
         exptime: i64,
@@ -78,41 +75,29 @@ pub enum Line<'a> {
         len: usize,
         /// `cas`'s CAS value.
         cas: u64,
-        /// Stay silent.
         noreply: bool,
     },
     /// `delete`.
-    Delete {
-        /// The key.
-        key: &'a [u8],
-        /// Stay silent.
-        noreply: bool,
-    },
+    Delete { key: &'a [u8], noreply: bool },
     /// `incr`, `decr`.
     Arith {
-        /// The key.
         key: &'a [u8],
         /// Whether it is `incr`.
         incr: bool,
-        /// The difference.
         delta: u64,
-        /// Stay silent.
         noreply: bool,
     },
     /// `touch`.
     Touch {
-        /// The key.
         key: &'a [u8],
         /// The expiry as given.
         exptime: i64,
-        /// Stay silent.
         noreply: bool,
     },
     /// `mg`, `ms`, `md`, `ma`, `me`, `mn`: the second letter and the rest of the line.
     Meta {
         /// `g`, `s`, `d`, `a`, `e` or `n`.
         which: u8,
-        /// The rest.
         rest: &'a [u8],
     },
     /// `flush_all`.
@@ -120,22 +105,12 @@ pub enum Line<'a> {
         /// The delay as given; `None`: the argument is not a number, which is refused only after
         /// the permission was checked.
         delay: Option<i64>,
-        /// Stay silent.
         noreply: bool,
     },
     /// `verbosity`.
-    Verbosity {
-        /// The level.
-        level: u32,
-        /// Stay silent.
-        noreply: bool,
-    },
+    Verbosity { level: u32, noreply: bool },
     /// `cache_memlimit`, in MiB; `None`: not a number.
-    MemLimit {
-        mib: Option<u32>,
-        /// Stay silent.
-        noreply: bool,
-    },
+    MemLimit { mib: Option<u32>, noreply: bool },
     /// `version`.
     Version,
     /// `quit`.
@@ -203,6 +178,13 @@ impl<'a> Args<'a> {
             Ok(self)
         } else {
             Err(Refusal::loud(BAD_FORMAT))
+        }
+    }
+    /// The key, which comes first.
+    fn key(&self) -> Result<&'a [u8], Refusal> {
+        match self.list[0] {
+            key if key.len() > MAX_KEY => Err(Refusal::new(BAD_FORMAT, self.noreply())),
+            key => Ok(key),
         }
     }
     /// Whether the last argument is `noreply`.
@@ -328,10 +310,7 @@ fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let len = read_length(args.list[LENGTH]).ok_or(Refusal::loud(BAD_FORMAT))?;
     let noreply = args.noreply();
     let bad = Refusal::new(BAD_FORMAT, noreply);
-    let key = args.list[0];
-    if key.len() > MAX_KEY {
-        return Err(bad);
-    }
+    let key = args.key()?;
     let flags = read_flags(args.list[1]).ok_or(bad)?;
     let exptime = read_time(args.list[2]).ok_or(bad)?;
     let cas = if mode == StoreMode::Cas {
@@ -353,14 +332,9 @@ fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
 fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(2)?;
     let noreply = args.noreply();
-    let key = args.list[0];
-    if key.len() > MAX_KEY {
-        return Err(Refusal::new(BAD_FORMAT, noreply));
-    }
-    let delta = plain_u64(args.list[1]).ok_or(Refusal::new(
-        "CLIENT_ERROR invalid numeric delta argument",
-        noreply,
-    ))?;
+    let key = args.key()?;
+    let bad = Refusal::new("CLIENT_ERROR invalid numeric delta argument", noreply);
+    let delta = plain_u64(args.list[1]).ok_or(bad)?;
     Ok(Line::Arith {
         key,
         incr,
@@ -372,14 +346,9 @@ fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
 fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(2)?;
     let noreply = args.noreply();
-    let key = args.list[0];
-    if key.len() > MAX_KEY {
-        return Err(Refusal::new(BAD_FORMAT, noreply));
-    }
-    let exptime = plain_time(args.list[1]).ok_or(Refusal::new(
-        "CLIENT_ERROR invalid exptime argument",
-        noreply,
-    ))?;
+    let key = args.key()?;
+    let bad = Refusal::new("CLIENT_ERROR invalid exptime argument", noreply);
+    let exptime = plain_time(args.list[1]).ok_or(bad)?;
     Ok(Line::Touch {
         key,
         exptime,
@@ -390,10 +359,7 @@ fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
 fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(1)?;
     let noreply = args.noreply();
-    let key = args.list[0];
-    if key.len() > MAX_KEY {
-        return Err(Refusal::new(BAD_FORMAT, noreply));
-    }
+    let key = args.key()?;
     Ok(Line::Delete { key, noreply })
 }
 

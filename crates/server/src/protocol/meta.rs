@@ -5,7 +5,7 @@
 //! them again, because it returns flags in the order of the request; `t` before `T` shows the old
 //! time.
 
-use super::classic::StoreMode;
+use super::classic::{Refusal, StoreMode};
 use super::number::{expiry, plain_time, plain_u32, plain_u64, read_base64, read_length};
 use super::{BAD_FORMAT, MAX_KEY, Tokens, refused_value};
 
@@ -51,27 +51,17 @@ pub struct Flags {
     pub delta: u64,
 }
 
-/// Space for a decoded key.
-pub type KeyBuf = [u8; MAX_KEY];
+/// Space for a decoded key, made when a key has to be decoded.
+pub type KeyBuf = Option<[u8; MAX_KEY]>;
 
 /// A parsed meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
     /// The key, decoded.
     pub key: &'a [u8],
-    /// The parsed flags.
     pub flags: Flags,
     /// The flags as they were sent.
     pub text: &'a [u8],
-}
-
-/// Why a meta command is refused (the refusal is sent even with `q`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The text, without line end.
-    pub text: &'static str,
-    /// Bytes of a value after the line, which are skipped.
-    pub skip: usize,
 }
 
 /// The times that times in flags are relative to.
@@ -83,8 +73,9 @@ pub struct Clock {
     pub started: u32,
 }
 
+/// A refusal, which is sent even with `q`.
 fn refuse<T>(text: &'static str) -> Result<T, Refusal> {
-    Err(Refusal { text, skip: 0 })
+    Err(Refusal::loud(text))
 }
 
 /// Whether a token can be a flag at all: memcached's tokenizer accepts letters, digits and the
@@ -164,6 +155,7 @@ fn decode<'a>(key: &'a [u8], base64: bool, room: &'a mut KeyBuf) -> Option<&'a [
     if !base64 {
         return Some(key);
     }
+    let room = room.insert([0; MAX_KEY]);
     let len = read_base64(key, room)?;
     Some(&room[..len])
 }
@@ -234,7 +226,10 @@ pub fn store<'a>(
     room: &'a mut KeyBuf,
 ) -> Result<(Command<'a>, StoreMode, usize), Refusal> {
     let skip = refused_value(Tokens::new(rest).nth(1));
-    read_store(rest, clock, room).map_err(|text| Refusal { text, skip })
+    read_store(rest, clock, room).map_err(|text| Refusal {
+        skip,
+        ..Refusal::loud(text)
+    })
 }
 
 fn read_store<'a>(
@@ -302,7 +297,7 @@ mod tests {
     };
 
     fn mg(line: &str) -> Result<Flags, &'static str> {
-        keyed(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
+        keyed(line.as_bytes(), CLOCK, &mut None)
             .map(|c| c.flags)
             .map_err(|e| e.text)
     }
@@ -339,7 +334,7 @@ mod tests {
     #[test]
     fn ma_does_not_say_which_flag_is_wrong() {
         let ma = |line: &str| {
-            arith(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
+            arith(line.as_bytes(), CLOCK, &mut None)
                 .map(|_| ())
                 .map_err(|refusal| refusal.text)
         };
@@ -371,12 +366,12 @@ mod tests {
             (&long, BAD_FORMAT, 4),
             (&flags, TOO_MANY_FLAGS, 4),
         ] {
-            let refusal = store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
+            let refusal = store(line.as_bytes(), CLOCK, &mut None)
                 .map(|_| ())
                 .expect_err("a refusal");
-            assert_eq!(refusal, Refusal { text, skip }, "{line}");
+            assert_eq!((refusal.text, refusal.skip), (text, skip), "{line}");
         }
-        let mut room = [0; MAX_KEY];
+        let mut room = None;
         let stored = store(b"a 2 F4294967295 T2147483647", CLOCK, &mut room);
         let flags = stored.expect("memcached stores it").0.flags;
         assert_eq!(

@@ -252,7 +252,6 @@ impl DataDir {
         )))
     }
 
-    /// The server's words.
     pub fn words(&self) -> &Arc<ServerWords> {
         &self.words
     }

@@ -32,7 +32,6 @@ pub struct StopReport {
     pub dram_items: u64,
 }
 
-/// What was started.
 #[derive(Clone, Debug)]
 pub struct StartReport {
     /// TCP addresses bound.
@@ -57,7 +56,6 @@ pub struct StartReport {
     pub region: u64,
     /// Bytes of the largest value.
     pub max_item: u64,
-    /// Flash in use.
     pub flash: Vec<FlashReport>,
     /// With a data directory: the state that was restored.
     pub warm: Option<Recovered>,

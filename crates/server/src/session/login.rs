@@ -3,7 +3,7 @@
 //!
 //! In the ascii protocol these are the value of a `set`, as in memcached (`-Y`). The key is
 //! ignored, and any other line is refused. In the binary protocol they are a SASL PLAIN message.
-//! Input before the right password never reaches a command ([`Session::step`] checks here first).
+//! Input before the right password never reaches the parser: the session asks [`Gate::step`] first.
 //!
 //! ```text
 //!          right password                        wrong password (SASL)
@@ -12,13 +12,15 @@
 
 use senko_io::Queue;
 
-use super::{FeedState, Session, State, Step};
+use super::parser::incomplete;
+use super::{FeedState, Step};
 use crate::auth::plain;
 use crate::context::Ctx;
-use crate::protocol::binary::{Broken, HEADER, Head, Header, Kind, REQUEST, Status};
+use crate::protocol::binary::{Broken, HEADER, Header, Kind, Status};
 use crate::protocol::classic::is_http_line;
 use crate::protocol::number::plain_u32;
 use crate::protocol::{MAX_LINE, Tokens, split_line};
+use crate::reply::ReplyQueue;
 use crate::settings::Dialect;
 
 /// The only SASL mechanism.
@@ -61,54 +63,51 @@ pub(super) struct Value {
     wrong: Option<bool>,
 }
 
-impl Session {
-    /// Requires a password before any command.
-    pub fn ask_password(&mut self) {
-        self.gate = Gate::Locked { value: None };
-    }
+impl Gate {
+    /// The gate of a connection that needs a password.
+    pub const SHUT: Gate = Gate::Locked { value: None };
 
     /// Handles the next bytes if they belong to a login; `None` if they are for commands.
-    pub(super) fn step_login<Q: Queue>(
+    #[inline]
+    pub fn step(
         &mut self,
-        ctx: &mut Ctx<'_, Q>,
+        ctx: &mut Ctx<'_, impl Queue>,
         input: &[u8],
         dialect: Dialect,
+        out: &mut ReplyQueue,
     ) -> Option<Step> {
-        match (self.gate, dialect) {
+        match (*self, dialect) {
             (Gate::Open, _) | (Gate::Known, Dialect::Ascii) => None,
-            (Gate::Locked { value: Some(value) }, _) => Some(self.login_value(ctx, input, value)),
-            (Gate::Locked { value: None }, Dialect::Ascii) => Some(self.login_line(ctx, input)),
-            (Gate::Locked { .. } | Gate::Known, Dialect::Binary) => self.login_packet(ctx, input),
+            (Gate::Locked { value: Some(value) }, _) => Some(self.value(ctx, input, value, out)),
+            (Gate::Locked { value: None }, Dialect::Ascii) => Some(self.line(ctx, input, out)),
+            (Gate::Locked { .. } | Gate::Known, Dialect::Binary) => self.packet(ctx, input, out),
         }
     }
 
     /// `set KEY FLAGS EXPTIME BYTES`.
-    fn login_line<Q: Queue>(&mut self, ctx: &Ctx<'_, Q>, input: &[u8]) -> Step {
+    fn line(&mut self, ctx: &Ctx<'_, impl Queue>, input: &[u8], out: &mut ReplyQueue) -> Step {
         if input.len() < 2 {
             return Step::Stop(0, FeedState::NeedMore);
         }
         let Some((line, used)) = split_line(input) else {
             if input.len() > MAX_LINE {
-                return self.close(input.len());
+                return Step::Close(input.len());
             }
             return Step::Stop(0, FeedState::NeedMore);
         };
-        if used <= SHORTEST_LINE {
-            return self.hang_up(input.len());
-        }
         // A page in a browser may have made such a request, with passwords to try in its body.
-        if is_http_line(line) {
-            return self.hang_up(input.len());
+        if used <= SHORTEST_LINE || is_http_line(line) {
+            return Step::HangUp(input.len());
         }
         let mut tokens = Tokens::new(line);
         let is_set = tokens.next() == Some(b"set");
         match tokens.nth(3).and_then(plain_u32).filter(|_| is_set) {
             Some(bytes) if bytes as usize > LONGEST_ATTEMPT => {
-                self.say(TOO_LONG);
+                out.open().line(TOO_LONG);
                 // It may be a client without a password that stores an item. Its value follows,
                 // unless no item could be so large.
                 if bytes as usize <= ctx.shared.settings.max_item {
-                    self.state = State::Skip(u64::from(bytes) + 2);
+                    return Step::Skip(used, u64::from(bytes) + 2);
                 }
             }
             Some(bytes) => {
@@ -116,15 +115,21 @@ impl Session {
                     left: bytes as usize + 2,
                     wrong: (bytes as usize > LONGEST_VALUE).then_some(false),
                 });
-                self.gate = Gate::Locked { value };
+                *self = Gate::Locked { value };
             }
-            None => self.say(UNAUTHENTICATED),
+            None => out.open().line(UNAUTHENTICATED),
         }
         Step::Took(used)
     }
 
     /// `USER PASSWORD`. As in memcached, the password is all behind the first space.
-    fn login_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], value: Value) -> Step {
+    fn value(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        input: &[u8],
+        value: Value,
+        out: &mut ReplyQueue,
+    ) -> Step {
         if let Some(spaced) = value.wrong
             && value.left > 2
             && !input.is_empty()
@@ -134,14 +139,14 @@ impl Session {
                 left: value.left - take,
                 wrong: Some(spaced || memchr::memchr(b' ', &input[..take]).is_some()),
             });
-            self.gate = Gate::Locked { value };
+            *self = Gate::Locked { value };
             return Step::Took(take);
         }
         let bytes = value.left;
         if input.len() < bytes {
             return Step::Stop(0, FeedState::NeedMore);
         }
-        self.gate = Gate::Locked { value: None };
+        *self = Gate::SHUT;
         let text = match input[..bytes].strip_suffix(b"\r\n") {
             None => "CLIENT_ERROR bad command line termination",
             Some(text) => {
@@ -156,14 +161,14 @@ impl Session {
                 }
             }
         };
-        self.say(text);
+        out.open().line(text);
         Step::Took(bytes)
     }
 
     /// Counts an attempt, and accepts or refuses the connection.
-    fn admit<Q: Queue>(
+    fn admit(
         &mut self,
-        ctx: &mut Ctx<'_, Q>,
+        ctx: &mut Ctx<'_, impl Queue>,
         dialect: Dialect,
         given: Option<(&[u8], &[u8])>,
     ) -> bool {
@@ -177,50 +182,53 @@ impl Session {
             let from = ctx.entry.map_or("a client", |entry| &entry.addr);
             tracing::warn!("a wrong password came from {from}{left_out}");
         }
-        self.gate = match right {
-            true => Gate::Known,
-            false => Gate::Locked { value: None },
-        };
+        *self = if right { Gate::Known } else { Gate::SHUT };
         right
     }
 
     /// A SASL packet, or a packet before the password.
-    fn login_packet<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Option<Step> {
-        if input.len() < HEADER {
-            if input[0] != REQUEST {
-                return Some(self.close(input.len()));
-            }
-            return Some(Step::Stop(0, FeedState::NeedMore));
+    fn packet(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        input: &[u8],
+        out: &mut ReplyQueue,
+    ) -> Option<Step> {
+        if let Some(step) = incomplete(input) {
+            return Some(step);
         }
         let header = match Header::read(input) {
             Ok(header) => header,
             // Impossible lengths get the usual answer. Nothing else is parsed before the password.
             Err(Broken::Answer(header, Status::Invalid))
-                if self.gate != Gate::Known && !is_open_to_all(header.kind) =>
+                if *self != Gate::Known && !is_open_to_all(header.kind) =>
             {
                 header
             }
             Err(_) => return None,
         };
         if header.kind == Kind::Sasl {
-            return Some(self.sasl(ctx, input, &header));
+            return Some(self.sasl(ctx, input, &header, out));
         }
-        if self.gate == Gate::Known || is_open_to_all(header.kind) {
+        if *self == Gate::Known || is_open_to_all(header.kind) {
             return None;
         }
-        let place = self.replies.begin();
-        let out = &mut self.replies.at(place).bytes;
-        loud(&header).error(out, Status::AuthError, Status::AuthError.text());
-        Some(self.close(input.len()))
+        let out = &mut out.open().bytes;
+        header.loud().refuse(out, Status::AuthError);
+        Some(Step::Close(input.len()))
     }
 
     /// A SASL opcode: 0x20 lists the mechanisms, 0x21 starts an authentication, 0x22 continues it.
-    fn sasl<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], header: &Header) -> Step {
+    fn sasl(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        input: &[u8],
+        header: &Header,
+        out: &mut ReplyQueue,
+    ) -> Step {
         let used = HEADER + header.key_len;
-        let head = loud(header);
+        let head = header.loud();
         if header.opcode == 0x20 {
-            let place = self.replies.begin();
-            let out = &mut self.replies.at(place).bytes;
+            let out = &mut out.open().bytes;
             head.push(out, Status::Success, 0, 0, MECHANISM.len(), 0);
             out.extend_from_slice(MECHANISM);
             return Step::Took(used);
@@ -234,32 +242,22 @@ impl Session {
         let asked = header.opcode == 0x21 && &input[HEADER..used] == MECHANISM && fits;
         let given = asked.then(|| plain(&input[used..whole])).flatten();
         let right = self.admit(ctx, Dialect::Binary, given);
-        let place = self.replies.begin();
-        let out = &mut self.replies.at(place).bytes;
+        let out = &mut out.open().bytes;
         if right {
             let text = b"Authenticated";
             head.push(out, Status::Success, 0, 0, text.len(), 0);
             out.extend_from_slice(text);
         } else {
-            head.error(out, Status::AuthError, Status::AuthError.text());
+            head.refuse(out, Status::AuthError);
         }
-        if fits {
-            return Step::Took(whole);
+        match fits {
+            true => Step::Took(whole),
+            false => Step::Skip(used, header.value_len as u64),
         }
-        self.state = State::Skip(header.value_len as u64);
-        Step::Took(used)
     }
 }
 
 /// Commands that memcached answers without a password.
 fn is_open_to_all(kind: Kind) -> bool {
     matches!(kind, Kind::Version | Kind::Sasl)
-}
-
-fn loud(header: &Header) -> Head {
-    Head {
-        opcode: header.opcode,
-        opaque: header.opaque,
-        quiet: false,
-    }
 }

@@ -52,7 +52,6 @@ impl ShardSet {
     }
 }
 
-/// One connection.
 pub struct Conn {
     pub link: Link,
     pub session: Session,
@@ -251,7 +250,6 @@ impl Conn {
         }
     }
 
-    /// Appends unread bytes.
     pub fn append(&mut self, data: &[u8]) {
         if self.tail.capacity() - self.tail.len() < data.len() {
             self.drop_consumed();
@@ -317,7 +315,6 @@ struct Slot {
     conn: Option<Box<Conn>>,
 }
 
-/// The table.
 #[derive(Default)]
 pub struct Conns {
     slots: Vec<Slot>,
@@ -343,7 +340,6 @@ impl Conns {
         }
     }
 
-    /// Adds a connection.
     pub fn insert(&mut self, conn: Conn) -> ConnKey {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -393,7 +389,6 @@ impl Conns {
         self.virtuals.get(&origin).copied()
     }
 
-    /// Removes a connection.
     pub fn remove(&mut self, at: ConnKey) -> Option<Box<Conn>> {
         self.get(at)?;
         let slot = &mut self.slots[at.slot()];
@@ -413,7 +408,6 @@ impl Conns {
         Some(conn)
     }
 
-    /// All connections.
     pub fn iter(&mut self) -> impl Iterator<Item = (ConnKey, &mut Conn)> {
         self.slots
             .iter_mut()

@@ -20,7 +20,6 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// An empty batch.
     pub fn take(&mut self) -> Box<SendBatch> {
         let Some(batch) = self.batches.pop() else {
             return Box::default();

@@ -212,7 +212,7 @@ pub fn meta(data: &[u8]) {
         started: 1_699_999_000,
     };
     for line in data.split(|&b| b == b'\n') {
-        let mut room: KeyBuf = [0; MAX_KEY];
+        let mut room: KeyBuf = None;
         let _ = meta::keyed(line, clock, &mut room);
         let _ = meta::arith(line, clock, &mut room);
         let _ = meta::debug(line, &mut room);

@@ -195,18 +195,8 @@ impl Rig {
             ..Work::default()
         };
         let mut ctx = Ctx {
-            shard: &mut node.shard,
-            queue: &mut node.queue,
-            shared: &self.shared,
-            stats: &mut node.stats,
-            cursor: &mut node.cursor,
-            router: &mut self.mail,
-            me: conn.node,
-            conn: id,
-            fd: 0,
-            entry: None,
             window,
-            work: &mut work,
+            ..node.ctx(&self.shared, &mut self.mail, &mut work, conn.node, id)
         };
         let mut budget = self.shared.settings.requests_per_turn;
         let fed = conn.session.feed(&mut ctx, bytes, &mut budget);
@@ -222,20 +212,7 @@ impl Rig {
             return;
         };
         let node = &mut self.nodes[conn.node];
-        let mut ctx = Ctx {
-            shard: &mut node.shard,
-            queue: &mut node.queue,
-            shared: &self.shared,
-            stats: &mut node.stats,
-            cursor: &mut node.cursor,
-            router: &mut self.mail,
-            me: conn.node,
-            conn: id,
-            fd: 0,
-            entry: None,
-            window: Window::Wide,
-            work: &mut self.work,
-        };
+        let mut ctx = node.ctx(&self.shared, &mut self.mail, &mut self.work, conn.node, id);
         let mut budget = 1000;
         let fed = conn.session.feed(&mut ctx, &conn.tail, &mut budget);
         conn.tail.drain(..fed.consumed);
@@ -345,20 +322,7 @@ impl Rig {
             let Some(conn) = self.conns.get_mut(&id) else {
                 continue;
             };
-            let mut ctx = Ctx {
-                shard: &mut node.shard,
-                queue: &mut node.queue,
-                shared: &self.shared,
-                stats: &mut node.stats,
-                cursor: &mut node.cursor,
-                router: &mut self.mail,
-                me: n,
-                conn: id,
-                fd: 0,
-                entry: None,
-                window: Window::Wide,
-                work: &mut self.work,
-            };
+            let mut ctx = node.ctx(&self.shared, &mut self.mail, &mut self.work, n, id);
             conn.session.done(&mut ctx, done);
             self.feed(id);
         }
@@ -448,20 +412,7 @@ impl Rig {
         for id in gone {
             let mut conn = self.conns.remove(&id).expect("the connection is open");
             let node = &mut self.nodes[conn.node];
-            let mut ctx = Ctx {
-                shard: &mut node.shard,
-                queue: &mut node.queue,
-                shared: &self.shared,
-                stats: &mut node.stats,
-                cursor: &mut node.cursor,
-                router: &mut self.mail,
-                me: conn.node,
-                conn: id,
-                fd: 0,
-                entry: None,
-                window: Window::Wide,
-                work: &mut self.work,
-            };
+            let mut ctx = node.ctx(&self.shared, &mut self.mail, &mut self.work, conn.node, id);
             conn.session.cancel(&mut ctx);
         }
     }
@@ -501,6 +452,30 @@ impl Rig {
 }
 
 impl Node {
+    fn ctx<'a>(
+        &'a mut self,
+        shared: &'a Shared,
+        mail: &'a mut Mail,
+        work: &'a mut Work,
+        me: usize,
+        conn: u64,
+    ) -> Ctx<'a, FaultyQueue> {
+        Ctx {
+            shard: &mut self.shard,
+            queue: &mut self.queue,
+            shared,
+            stats: &mut self.stats,
+            cursor: &mut self.cursor,
+            router: mail,
+            me,
+            conn,
+            fd: 0,
+            entry: None,
+            window: Window::Wide,
+            work,
+        }
+    }
+
     fn new(rig_settings: &RigSettings, n: usize) -> Node {
         let flash = if rig_settings.flash_pages == 0 {
             Vec::new()

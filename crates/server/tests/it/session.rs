@@ -37,15 +37,20 @@ fn drop_in(rig_settings: RigSettings) -> RigSettings {
     rig_settings
 }
 
+/// A rig with memory for large items.
+fn wide_rig(shards: usize) -> Rig {
+    Rig::new(&drop_in(RigSettings {
+        shards,
+        memory: 32 << 20,
+        ..RigSettings::default()
+    }))
+}
+
 #[test]
 fn classic_and_meta_answer_as_memcached_does() {
     for shards in [1, 3] {
         for table in [CLASSIC, META] {
-            let mut rig = Rig::new(&drop_in(RigSettings {
-                shards,
-                memory: 32 << 20,
-                ..RigSettings::default()
-            }));
+            let mut rig = wide_rig(shards);
             let id = rig.connect();
             for (input, expected) in table {
                 assert_eq!(
@@ -67,11 +72,7 @@ fn answers_do_not_depend_on_how_bytes_arrive() {
         let expected: String = table.iter().map(|(_, answer)| *answer).collect();
         for piece in [1, 2, 3, 7, 100, usize::MAX] {
             for shards in [1, 2] {
-                let mut rig = Rig::new(&drop_in(RigSettings {
-                    shards,
-                    memory: 32 << 20,
-                    ..RigSettings::default()
-                }));
+                let mut rig = wide_rig(shards);
                 let id = rig.connect();
                 let mut answer = Vec::new();
                 for part in whole.chunks(piece.min(whole.len())) {
@@ -134,109 +135,70 @@ fn replies(mut answer: &[u8]) -> Vec<(u8, u16, Vec<u8>)> {
 fn binary_answers_as_memcached_does() {
     let extras = [0u8, 0, 0, 5, 0, 0, 0, 0];
     // Request; opcode, status and body of each reply; whether the connection is closed.
-    #[allow(clippy::type_complexity)]
-    let cases: Vec<(Vec<u8>, Vec<(u8, u16, &str)>, bool)> = vec![
-        (packet(1, b"a", &extras, b"val", 0), vec![(1, 0, "")], false),
-        (
-            packet(0, b"a", &[], b"", 0),
-            vec![(0, 0, "\0\0\0\x05val")],
-            false,
-        ),
+    type Case = (Vec<u8>, Vec<(u8, u16, &'static str)>, bool);
+    let one =
+        |request, opcode, status, body| -> Case { (request, vec![(opcode, status, body)], false) };
+    let cases: Vec<Case> = vec![
+        one(packet(1, b"a", &extras, b"val", 0), 1, 0, ""),
+        one(packet(0, b"a", &[], b"", 0), 0, 0, "\0\0\0\x05val"),
         (packet(9, b"zz", &[], b"", 0), vec![], false),
-        (
-            packet(0, b"zz", &[], b"", 0),
-            vec![(0, 1, "Not found")],
-            false,
-        ),
-        (packet(12, b"zz", &[], b"", 0), vec![(12, 1, "zz")], false),
+        one(packet(0, b"zz", &[], b"", 0), 0, 1, "Not found"),
+        one(packet(12, b"zz", &[], b"", 0), 12, 1, "zz"),
         (packet(0x11, b"a", &extras, b"v2", 0), vec![], false),
-        (
+        one(
             packet(1, b"a", &extras, b"x", 99_999),
-            vec![(1, 2, "Data exists for key.")],
-            false,
+            1,
+            2,
+            "Data exists for key.",
         ),
-        (
-            packet(1, b"zz", &extras, b"x", 5),
-            vec![(1, 1, "Not found")],
-            false,
-        ),
-        (
+        one(packet(1, b"zz", &extras, b"x", 5), 1, 1, "Not found"),
+        one(
             packet(2, b"a", &extras, b"x", 0),
-            vec![(2, 2, "Data exists for key.")],
-            false,
+            2,
+            2,
+            "Data exists for key.",
         ),
-        (
-            packet(2, b"nn", &extras, b"x", 3),
-            vec![(2, 1, "Not found")],
-            false,
-        ),
-        (
-            packet(3, b"zz", &extras, b"x", 0),
-            vec![(3, 1, "Not found")],
-            false,
-        ),
-        (
-            packet(0x14, b"zz", &[], b"", 0),
-            vec![(0x14, 1, "Not found")],
-            false,
-        ),
-        (
+        one(packet(2, b"nn", &extras, b"x", 3), 2, 1, "Not found"),
+        one(packet(3, b"zz", &extras, b"x", 0), 3, 1, "Not found"),
+        one(packet(0x14, b"zz", &[], b"", 0), 0x14, 1, "Not found"),
+        one(
             packet(4, b"a", &[], b"", 99_999),
-            vec![(4, 2, "Data exists for key.")],
-            false,
+            4,
+            2,
+            "Data exists for key.",
         ),
-        (
-            packet(0x0e, b"zz", &[], b"x", 0),
-            vec![(0x0e, 5, "Not stored.")],
-            false,
-        ),
-        (packet(0x0a, b"", &[], b"", 0), vec![(0x0a, 0, "")], false),
-        (
-            packet(0x0b, b"", &[], b"", 0),
-            vec![(0x0b, 0, "1.6.45")],
-            false,
-        ),
-        (
-            packet(0x1b, b"", &[0, 0, 0, 1], b"", 0),
-            vec![(0x1b, 0, "")],
-            false,
-        ),
-        (
+        one(packet(0x0e, b"zz", &[], b"x", 0), 0x0e, 5, "Not stored."),
+        one(packet(0x0a, b"", &[], b"", 0), 0x0a, 0, ""),
+        one(packet(0x0b, b"", &[], b"", 0), 0x0b, 0, "1.6.45"),
+        one(packet(0x1b, b"", &[0, 0, 0, 1], b"", 0), 0x1b, 0, ""),
+        one(
             packet(0x20, b"", &[], b"", 0),
-            vec![(0x20, 0x81, "Unknown command")],
-            false,
+            0x20,
+            0x81,
+            "Unknown command",
         ),
-        (
+        one(
             packet(0x21, b"PLAIN", &[], b"\0u\0p", 0),
-            vec![(0x21, 0x81, "Unknown command")],
-            false,
+            0x21,
+            0x81,
+            "Unknown command",
         ),
-        (
+        one(
             packet(0x60, b"k", &[], b"v", 0),
-            vec![(0x60, 0x81, "Unknown command")],
-            false,
+            0x60,
+            0x81,
+            "Unknown command",
         ),
-        (
-            packet(0x10, b"foo", &[], b"", 0),
-            vec![(0x10, 1, "Not found")],
-            false,
-        ),
-        (
-            packet(0x10, b"reset", &[], b"", 0),
-            vec![(0x10, 0, "")],
-            false,
-        ),
-        (
+        one(packet(0x10, b"foo", &[], b"", 0), 0x10, 1, "Not found"),
+        one(packet(0x10, b"reset", &[], b"", 0), 0x10, 0, ""),
+        one(
             packet(1, b"a", &extras, &vec![b'x'; 2_000_000], 0),
-            vec![(1, 3, "Too large.")],
-            false,
+            1,
+            3,
+            "Too large.",
         ),
-        (
-            packet(0, b"a", &[], b"", 0),
-            vec![(0, 1, "Not found")],
-            false,
-        ),
-        (packet(8, b"", &[], b"", 0), vec![(8, 0, "")], false),
+        one(packet(0, b"a", &[], b"", 0), 0, 1, "Not found"),
+        one(packet(8, b"", &[], b"", 0), 8, 0, ""),
         (packet(0x17, b"", &[], b"", 0), vec![], true),
         (packet(7, b"", &[], b"", 0), vec![(7, 0, "")], true),
         (
@@ -261,11 +223,7 @@ fn binary_answers_as_memcached_does() {
         ),
     ];
     for shards in [1, 2] {
-        let mut rig = Rig::new(&drop_in(RigSettings {
-            shards,
-            memory: 32 << 20,
-            ..RigSettings::default()
-        }));
+        let mut rig = wide_rig(shards);
         let mut id = rig.connect();
         for (input, expected, closes) in &cases {
             let got = replies(&rig.ask(id, input));
@@ -291,11 +249,7 @@ fn binary_answers_as_memcached_does() {
 #[test]
 fn too_large_values_are_skipped_and_take_the_old_value_along() {
     for shards in [1, 3] {
-        let mut rig = Rig::new(&drop_in(RigSettings {
-            shards,
-            memory: 32 << 20,
-            ..RigSettings::default()
-        }));
+        let mut rig = wide_rig(shards);
         let id = rig.connect();
         let big = "x".repeat(2_000_000);
         rig.ask(id, b"set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\n");
@@ -444,11 +398,7 @@ fn time_passes() {
 /// gone.
 #[test]
 fn flush_all_reaches_every_shard() {
-    let mut rig = Rig::new(&drop_in(RigSettings {
-        shards: 4,
-        memory: 32 << 20,
-        ..RigSettings::default()
-    }));
+    let mut rig = wide_rig(4);
     let (a, b) = (rig.connect_to(0), rig.connect_to(3));
     let mut sets = String::new();
     let mut keys = String::from("get");
@@ -474,11 +424,7 @@ fn flush_all_reaches_every_shard() {
 #[test]
 fn items_are_listed_across_shards() {
     for shards in [1, 3] {
-        let mut rig = Rig::new(&drop_in(RigSettings {
-            shards,
-            memory: 32 << 20,
-            ..RigSettings::default()
-        }));
+        let mut rig = wide_rig(shards);
         let id = rig.connect();
         let mut expected = Vec::new();
         for n in 0..500 {
@@ -686,11 +632,7 @@ fn statistics_count() {
 /// them.
 #[test]
 fn statistics_of_all_shards_are_up_to_date() {
-    let mut rig = Rig::new(&drop_in(RigSettings {
-        shards: 4,
-        memory: 32 << 20,
-        ..RigSettings::default()
-    }));
+    let mut rig = wide_rig(4);
     let id = rig.connect_to(2);
     let mut commands = String::new();
     for n in 0..100 {

@@ -5,7 +5,7 @@ use crate::complain;
 use crate::tree::{File, rust_files};
 
 /// A type, and the beginning of the paths of its files.
-const OWNERS: [(&str, &str); 18] = [
+const OWNERS: [(&str, &str); 24] = [
     ("Shard", "crates/cache/src/shard"),
     ("Dram", "crates/cache/src/dram"),
     ("Flash", "crates/cache/src/flash"),
@@ -14,6 +14,12 @@ const OWNERS: [(&str, &str); 18] = [
     ("Peers", "crates/server/src/worker/peers.rs"),
     ("Timers", "crates/server/src/worker/timers.rs"),
     ("Disk", "crates/server/src/worker/disk.rs"),
+    ("Session", "crates/server/src/session.rs"),
+    ("Parser", "crates/server/src/session/parser.rs"),
+    ("Executor", "crates/server/src/session/executor.rs"),
+    ("Value", "crates/server/src/session/value.rs"),
+    ("Forwarded", "crates/server/src/session/forwarded.rs"),
+    ("Walk", "crates/server/src/session/walk.rs"),
     ("Pages", "crates/dbm/src/pages"),
     ("Readers", "crates/dbm/src/writer/readers.rs"),
     ("Room", "crates/dbm/src/writer/room.rs"),

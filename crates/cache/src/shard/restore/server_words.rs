@@ -73,7 +73,6 @@ impl ServerWords {
     pub fn flush_due(&self) -> u32 {
         get_checked(&self.words, AT_DUE).unwrap_or(0) as u32
     }
-    /// Sets it.
     pub fn set_flush_due(&self, due: u32) {
         set_checked(&self.words, AT_DUE, u64::from(due));
     }
@@ -81,7 +80,6 @@ impl ServerWords {
     pub fn second(&self) -> u32 {
         get_checked(&self.words, AT_SECOND).unwrap_or(0) as u32
     }
-    /// Sets it.
     pub fn set_second(&self, second: u32) {
         set_checked(&self.words, AT_SECOND, u64::from(second));
     }

@@ -86,6 +86,13 @@ impl Maker<'_> {
         Arc::new(value_of(self.id(), len))
     }
 
+    fn value_for(&mut self, mode: Mode) -> Bytes {
+        match mode {
+            Mode::Append | Mode::Prepend => self.part(),
+            _ => self.value(),
+        }
+    }
+
     fn part(&mut self) -> Bytes {
         if self.rng.chance(30) {
             return Arc::new(self.rng.below(1000).to_string().into_bytes());
@@ -279,11 +286,7 @@ impl Maker<'_> {
                     73..75 => Mode::Prepend,
                     _ => Mode::Cas,
                 };
-                let value = if matches!(mode, Mode::Append | Mode::Prepend) {
-                    self.part()
-                } else {
-                    self.value()
-                };
+                let value = self.value_for(mode);
                 let (flags, time) = (self.flags(), self.time());
                 self.store(out, key, mode, value, flags, time, noreply)
             }

@@ -6,7 +6,7 @@ use senko_server::context::Window;
 use senko_server::session::{FeedState, Wait};
 use senko_server::settings::Settings;
 
-use super::{drop_in, flash_rig};
+use super::{drop_in, flash_rig, wide_rig};
 use crate::rig::{Rig, RigSettings};
 
 /// Answers that grow with items, connections or prefixes used to be made at once: nine hundred
@@ -113,10 +113,7 @@ fn each_key_of_a_get_counts_against_the_turn() {
 /// Twenty appends to a large value used to be one turn, which copied that value twenty times.
 #[test]
 fn bytes_that_are_joined_count_against_the_turn() {
-    let mut rig = Rig::new(&drop_in(RigSettings {
-        memory: 32 << 20,
-        ..RigSettings::default()
-    }));
+    let mut rig = wide_rig(1);
     let id = rig.connect();
     let large = "x".repeat(900_000);
     for (command, len) in [("append", 30), ("prepend", 31)] {
@@ -136,10 +133,7 @@ fn bytes_that_are_joined_count_against_the_turn() {
 /// with one such answer each took more than the server had.
 #[test]
 fn where_memory_is_scarce_an_answer_copies_little() {
-    let mut rig = Rig::new(&drop_in(RigSettings {
-        memory: 32 << 20,
-        ..RigSettings::default()
-    }));
+    let mut rig = wide_rig(1);
     let id = rig.connect();
     let value = "x".repeat(32_000);
     rig.ask(id, format!("set k 0 0 32000\r\n{value}\r\n").as_bytes());

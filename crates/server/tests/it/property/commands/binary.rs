@@ -107,11 +107,7 @@ impl Maker<'_> {
                     72..74 => Mode::Prepend,
                     _ => Mode::Cas,
                 };
-                let value = if matches!(mode, Mode::Append | Mode::Prepend) {
-                    self.part()
-                } else {
-                    self.value()
-                };
+                let value = self.value_for(mode);
                 let (flags, time) = (self.flags(), self.time());
                 self.binary_store(out, key, mode, value, flags, time, quiet)
             }

@@ -98,7 +98,7 @@ impl Maker<'_> {
                     Mode::Prepend,
                 ][self.rng.below(9).saturating_sub(4) as usize];
                 let joins = matches!(mode, Mode::Append | Mode::Prepend);
-                let value = if joins { self.part() } else { self.value() };
+                let value = self.value_for(mode);
                 if value.len() > MAX_ITEM {
                     flags.retain(|f| f.0 != b'q');
                 }

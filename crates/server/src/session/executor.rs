@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands on this worker's shard: they run, are parked while they wait for flash or memory, and
+//! run again. The executor owns the parked ones.
+
+use std::time::Instant;
+
+use senko_cache::{Draft, Fetch, Fetched, Key, Shard, Want};
+use senko_io::Queue;
+
+use super::Wait;
+use crate::commands::{self, Form, Op, Outcome, Request};
+use crate::context::Ctx;
+use crate::latency::Answered;
+use crate::reply::{KEPT_PLACES, Place, ReplyQueue};
+
+/// Fetches that end at once before a command is put off.
+const MAX_ROUNDS: u32 = 16;
+/// Spare buffers kept for parked commands.
+const SPARE: usize = 2;
+
+/// The commands of one connection that run here.
+#[derive(Debug)]
+pub(super) struct Executor {
+    /// The answers, in the order of the commands.
+    out: ReplyQueue,
+    parked: Vec<Parked>,
+    /// The parked commands after which no command may run.
+    blocking: usize,
+    /// Bytes that their fetches will add to the answers for another worker.
+    copies: usize,
+    spare: Vec<Vec<u8>>,
+    /// The number of the last fetch.
+    ticket: u16,
+}
+
+/// A command apart from the bytes that brought it.
+#[derive(Debug)]
+pub(super) struct Command {
+    op: Op,
+    form: Form,
+    hash: u64,
+    /// The key, then a meta command's flags.
+    buf: Vec<u8>,
+    key_len: usize,
+    remote: bool,
+}
+
+/// A parked command, with everything that it needs to run again.
+#[derive(Debug)]
+pub(super) struct Parked {
+    command: Command,
+    draft: Option<Draft>,
+    place: Place,
+    waits: Waits,
+    /// No command after it may run.
+    blocking: bool,
+    /// The start of the round that first ran it, and whether it has waited for flash since.
+    since: Option<Instant>,
+    flash: bool,
+}
+
+/// What a command waits for.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    /// The fetch; `None`: memory.
+    ticket: Option<u16>,
+    /// Bytes of the fetch's answer that will be copied for another worker.
+    copies: usize,
+}
+
+impl Command {
+    pub fn request(&self) -> Request<'_> {
+        let (key, text) = self.buf.split_at(self.key_len);
+        Request {
+            op: self.op,
+            form: self.form,
+            key: Key {
+                bytes: key,
+                hash: self.hash,
+            },
+            text,
+            remote: self.remote,
+        }
+    }
+}
+
+impl Executor {
+    pub fn new(remote: bool) -> Executor {
+        Executor {
+            out: ReplyQueue::new(remote),
+            parked: Vec::new(),
+            blocking: 0,
+            copies: 0,
+            spare: Vec::new(),
+            ticket: 0,
+        }
+    }
+
+    /// The answers, in the order of the commands.
+    #[inline]
+    pub fn answers(&self) -> &ReplyQueue {
+        &self.out
+    }
+
+    /// The same, to answer.
+    #[inline]
+    pub fn out(&mut self) -> &mut ReplyQueue {
+        &mut self.out
+    }
+
+    /// Commands that wait for flash or memory.
+    pub fn len(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// Commands for which there is room.
+    pub fn capacity(&self) -> usize {
+        self.parked.capacity()
+    }
+
+    pub fn copies(&self) -> usize {
+        self.copies
+    }
+
+    /// Whether a parked command waits for memory.
+    pub fn waits_for_memory(&self) -> bool {
+        self.first_for_memory().is_some()
+    }
+
+    fn first_for_memory(&self) -> Option<usize> {
+        let mut parked = self.parked.iter();
+        parked.position(|parked| parked.waits.ticket.is_none())
+    }
+
+    /// The event before which no command may run. Tries parked commands that wait for memory.
+    #[inline]
+    pub fn blocked(&mut self, ctx: &mut Ctx<'_, impl Queue>) -> Option<Wait> {
+        if self.blocking == 0 {
+            return None;
+        }
+        self.retry(ctx);
+        let wait = match self.waits_for_memory() {
+            true => Wait::Memory,
+            false => Wait::Fetch,
+        };
+        (self.blocking > 0).then_some(wait)
+    }
+
+    /// PIPELINE-2: whether a command that changes this key must wait for a parked one that reads
+    /// it.
+    #[inline]
+    pub fn hazard(&self, req: &Request<'_>) -> bool {
+        !self.parked.is_empty()
+            && req.op.follows()
+            && (self.parked.iter()).any(|parked| parked.command.hash == req.key.hash)
+    }
+
+    /// Runs a command: answers it, or parks it.
+    pub fn run(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        req: &Request<'_>,
+        mut draft: Option<Draft>,
+    ) {
+        ctx.cursor.flush(ctx.shared, ctx.shard);
+        ctx.cursor.reset(ctx.shared, ctx.shard, ctx.stats);
+        let place = self.out.begin();
+        if let Some(waits) = self.drive(ctx, req, &mut draft, None, place) {
+            let parked = Parked {
+                command: self.keep(req),
+                draft,
+                place: self.out.wait(place),
+                waits,
+                blocking: req.op.changes(),
+                since: ctx.work.waited.began,
+                flash: false,
+            };
+            self.park(parked, waits);
+        }
+    }
+
+    /// Runs a command until it is done (`None`) or has to wait.
+    fn drive(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        req: &Request<'_>,
+        draft: &mut Option<Draft>,
+        mut hint: Option<Fetched>,
+        place: Place,
+    ) -> Option<Waits> {
+        // A fetch that ended holds memory until its answer leaves, so this command continues in any
+        // case.
+        let begins = hint.is_none();
+        for _ in 0..MAX_ROUNDS {
+            ctx.work.from_flash = hint.is_some();
+            match commands::run(ctx, req, draft, hint.take(), self.out.at(place)) {
+                Outcome::Done => return None,
+                Outcome::Busy => break,
+                Outcome::Fetch(at, want) => {
+                    let copies = match want {
+                        Want::Answer if req.remote => Shard::frame_bytes(at),
+                        _ => 0,
+                    };
+                    if copies > 0 && begins && ctx.work.no_copies {
+                        break;
+                    }
+                    let (ticket, user) = self.ticket(ctx.conn);
+                    match ctx.shard.fetch(ctx.queue, &req.key, at, want, user) {
+                        Fetch::Now(fetched) => hint = Some(fetched),
+                        Fetch::Queued => {
+                            let ticket = Some(ticket);
+                            return Some(Waits { ticket, copies });
+                        }
+                    }
+                }
+            }
+        }
+        ctx.stats.retries += 1;
+        Some(Waits {
+            ticket: None,
+            copies: 0,
+        })
+    }
+
+    /// A number for the next read of this connection, and the number by which the shard knows it.
+    pub fn ticket(&mut self, conn: u64) -> (u16, u64) {
+        self.ticket = self.ticket.wrapping_add(1);
+        (self.ticket, conn << 16 | u64::from(self.ticket))
+    }
+
+    /// A command to run later.
+    pub fn keep(&mut self, req: &Request<'_>) -> Command {
+        let mut buf = self.spare.pop().unwrap_or_default();
+        buf.extend_from_slice(req.key.bytes);
+        buf.extend_from_slice(req.text);
+        Command {
+            op: req.op,
+            form: req.form,
+            hash: req.key.hash,
+            buf,
+            key_len: req.key.bytes.len(),
+            remote: req.remote,
+        }
+    }
+
+    /// Keeps a command's buffer for the next one.
+    pub fn recycle(&mut self, mut command: Command) {
+        if self.spare.len() < SPARE {
+            command.buf.clear();
+            self.spare.push(command.buf);
+        }
+    }
+
+    fn park(&mut self, mut parked: Parked, waits: Waits) {
+        parked.waits = waits;
+        parked.flash |= waits.ticket.is_some();
+        parked.blocking |= waits.ticket.is_none();
+        self.blocking += usize::from(parked.blocking);
+        self.copies += waits.copies;
+        self.parked.push(parked);
+    }
+
+    /// Takes the parked command at `index`.
+    fn unpark(&mut self, index: usize) -> Parked {
+        let parked = self.parked.swap_remove(index);
+        self.blocking -= usize::from(parked.blocking);
+        self.copies -= parked.waits.copies;
+        if self.parked.is_empty() {
+            self.parked.shrink_to(KEPT_PLACES);
+        }
+        parked
+    }
+
+    /// Handles the end of a fetch.
+    pub fn done(&mut self, ctx: &mut Ctx<'_, impl Queue>, ticket: u16, mut fetched: Fetched) {
+        let mut parked = self.parked.iter();
+        let Some(index) = parked.position(|parked| parked.waits.ticket == Some(ticket)) else {
+            return;
+        };
+        let parked = self.unpark(index);
+        // After a flush since the fetch began, its result must not be used.
+        if ctx.cursor.flush(ctx.shared, ctx.shard) {
+            fetched = Fetched::Changed;
+        }
+        self.rerun(ctx, parked, Some(fetched));
+    }
+
+    /// Runs parked commands that wait for memory again.
+    pub fn retry(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
+        while let Some(index) = self.first_for_memory() {
+            let parked = self.unpark(index);
+            ctx.cursor.flush(ctx.shared, ctx.shard);
+            if !self.rerun(ctx, parked, None) {
+                break;
+            }
+        }
+    }
+
+    /// Runs a parked command; false if it still has to wait for memory.
+    fn rerun(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        mut parked: Parked,
+        hint: Option<Fetched>,
+    ) -> bool {
+        let before = Answered::of(ctx.stats);
+        let (req, draft) = (parked.command.request(), &mut parked.draft);
+        let Some(waits) = self.drive(ctx, &req, draft, hint, parked.place) else {
+            let waited = &mut ctx.work.waited;
+            waited.ran(parked.since, parked.flash, before, ctx.stats);
+            self.out.ready(parked.place);
+            self.recycle(parked.command);
+            return true;
+        };
+        self.park(parked, waits);
+        waits.ticket.is_some()
+    }
+
+    /// Drops the parked commands. The worker drops the fetches that are still under way.
+    pub fn cancel(&mut self, shard: &mut Shard) {
+        let drafts = self.parked.drain(..).filter_map(|parked| parked.draft);
+        drafts.for_each(|draft| shard.abort(draft));
+    }
+}

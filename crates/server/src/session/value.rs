@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The value of a storage command while it arrives, in all dialects, and the memory that it holds
+//! (INTAKE-1 to INTAKE-4 in `crate::intake`).
+//!
+//! ```text
+//! begin --whole--> executor
+//!   |  `--in parts--> State::Store --step--> executor
+//!   |---another shard's key--> forwarded, and State::Forward
+//!   `---refused--> State::Skip
+//! ```
+
+use senko_cache::{AllocError, Draft};
+use senko_io::Queue;
+
+use super::executor::{Command, Executor};
+use super::forwarded::{Forwarded, Use};
+use super::parser::NewItem;
+use super::{FeedState, Step, Wait};
+use crate::commands::{self, Form, Op, Request};
+use crate::context::Ctx;
+use crate::intake::Room;
+use crate::protocol::binary::{Kind, kind};
+use crate::protocol::classic::StoreMode;
+use crate::shared::{ConnState, Touched};
+
+/// The arriving value of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Value {
+    state: State,
+    /// The memory that it holds.
+    room: Option<Room>,
+    /// Set after a value was given up of which another shard had a part: no command runs before
+    /// that shard has answered.
+    settling: bool,
+}
+
+/// Where the next bytes of the value go.
+#[derive(Debug, Default)]
+#[allow(clippy::large_enum_variant)] // one per connection; a box would be one allocation per value
+enum State {
+    /// No value is arriving.
+    #[default]
+    None,
+    Store(Storing),
+    /// Nowhere: its command was refused.
+    Skip(u64),
+    /// To another shard.
+    Forward {
+        shard: usize,
+        left: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Storing {
+    command: Command,
+    draft: Draft,
+    /// The part of the line end after the value (text only) that has arrived.
+    end: [u8; 2],
+    got: usize,
+    want: usize,
+}
+
+impl Value {
+    /// Whether the next bytes belong to a value.
+    #[inline]
+    pub fn is_arriving(&self) -> bool {
+        !matches!(self.state, State::None)
+    }
+
+    /// How `stats conns` shows it.
+    pub fn shown(&self) -> Option<ConnState> {
+        match self.state {
+            State::None => None,
+            State::Store(_) | State::Forward { .. } => Some(ConnState::Value),
+            State::Skip(_) => Some(ConnState::Swallowed),
+        }
+    }
+
+    /// Whether another shard has to answer before the next command.
+    #[inline]
+    pub fn is_settling(&mut self, executor: &Executor) -> bool {
+        self.settling &= executor.answers().waiting() > 0;
+        self.settling
+    }
+
+    /// The next bytes must not run as commands.
+    pub fn skip(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.state = State::Skip(bytes);
+        }
+    }
+
+    /// Takes memory of a shard for a value of `len` bytes; false if the value has to wait.
+    fn take_room(&mut self, ctx: &Ctx<'_, impl Queue>, shard: usize, len: usize) -> bool {
+        // The shard refuses a value that is too large for any item, so it takes no memory here.
+        if len > ctx.shared.settings.max_item {
+            return true;
+        }
+        debug_assert!(self.room.is_none(), "INTAKE-2");
+        let taken = ctx.shared.intakes[shard].take(len);
+        if taken {
+            self.room = Some(Room::new(shard, len, ctx.shard.steady_ms()));
+        }
+        taken
+    }
+
+    /// INTAKE-2: gives the memory back after the end of the value.
+    fn give_back_room(&mut self, ctx: &Ctx<'_, impl Queue>) {
+        if let Some(room) = self.room.take() {
+            ctx.shared.intakes[room.shard].give_back(room.bytes);
+        }
+    }
+
+    /// Starts a storage command: takes memory for its value, and the part of the value that has
+    /// arrived.
+    pub fn begin(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        input: &[u8],
+        item: &NewItem<'_>,
+        executor: &mut Executor,
+        forwarded: &mut Forwarded,
+    ) -> Step {
+        let (req, len, used) = (&item.req, item.len, item.used);
+        let end = match req.form {
+            Form::Binary(_) => 0,
+            _ => 2,
+        };
+        let value = (len + end) as u64;
+        let whole = input.len() - used >= len + end;
+        if let Some(shard) = ctx.other_shard(&req.key) {
+            let waits = !whole && !self.take_room(ctx, shard, len);
+            if waits && !ctx.work.swallow {
+                return Step::Stop(0, FeedState::Blocked(Wait::Room));
+            }
+            forwarded.send(
+                ctx,
+                executor.out(),
+                shard,
+                &input[..used],
+                value,
+                Use::Reply,
+            );
+            if value > 0 {
+                self.state = State::Forward { shard, left: value };
+            }
+            if waits {
+                self.give_up_there(ctx, shard, value);
+            }
+            return Step::Took(used);
+        }
+        if executor.hazard(req) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
+        // If another worker sent the command, that worker has already taken the memory.
+        if !whole && !req.remote && !self.take_room(ctx, ctx.me, len) {
+            if !ctx.work.swallow {
+                return Step::Stop(0, FeedState::Blocked(Wait::Room));
+            }
+            refuse(ctx, req, false, executor);
+            return Step::Skip(used, value);
+        }
+        let shard = &mut *ctx.shard;
+        let mut draft = match shard.alloc(ctx.queue, &req.key, item.flags, item.expiry, len) {
+            Ok(draft) => draft,
+            Err(error) => {
+                self.give_back_room(ctx);
+                if error == AllocError::Busy {
+                    return Step::Stop(0, FeedState::Blocked(Wait::Memory));
+                }
+                refuse(ctx, req, error == AllocError::TooLarge, executor);
+                return Step::Skip(used, value);
+            }
+        };
+        if ctx.shared.prefixes.is_on() {
+            ctx.shared.prefixes.record(req.key.bytes, Touched::Set);
+        }
+        if item.base64 {
+            ctx.shard.set_draft_binary_key(&mut draft, true);
+        }
+        let data = &input[used..];
+        let take = len.min(data.len());
+        ctx.shard.fill(&mut draft, &data[..take]);
+        if !whole {
+            self.state = State::Store(Storing {
+                command: executor.keep(req),
+                draft,
+                end: [0; 2],
+                got: 0,
+                want: end,
+            });
+            return Step::Took(used + take);
+        }
+        store(ctx, req, draft, &data[len..len + end], executor);
+        Step::Took(used + len + end)
+    }
+
+    /// Takes more of the value.
+    pub fn step(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        input: &[u8],
+        executor: &mut Executor,
+    ) -> Step {
+        let (used, all) = match &mut self.state {
+            State::None => (0, true),
+            State::Store(storing) => {
+                let mut used = ctx.shard.unfilled(&storing.draft).min(input.len());
+                ctx.shard.fill(&mut storing.draft, &input[..used]);
+                while storing.got < storing.want && used < input.len() {
+                    storing.end[storing.got] = input[used];
+                    storing.got += 1;
+                    used += 1;
+                }
+                let filled = ctx.shard.unfilled(&storing.draft) == 0;
+                (used, filled && storing.got == storing.want)
+            }
+            State::Skip(left) | State::Forward { left, .. } => {
+                let take = (*left).min(input.len() as u64);
+                *left -= take;
+                (take as usize, *left == 0)
+            }
+        };
+        if let State::Forward { shard, .. } = self.state
+            && used > 0
+        {
+            ctx.router.forward(shard, ctx.conn, &input[..used]);
+        }
+        if let Some(room) = &mut self.room {
+            room.moves(used, ctx.shard.steady_ms());
+        }
+        if !all {
+            return Step::Stop(used, FeedState::NeedMore);
+        }
+        self.give_back_room(ctx);
+        if let State::Store(storing) = std::mem::take(&mut self.state) {
+            let (req, end) = (storing.command.request(), &storing.end[..storing.want]);
+            store(ctx, &req, storing.draft, end, executor);
+            executor.recycle(storing.command);
+        }
+        Step::Took(used)
+    }
+
+    /// INTAKE-3: the shard whose memory the value holds, if the value has stalled.
+    pub fn still_room(&self, steady_ms: u64) -> Option<usize> {
+        let room = self.room.as_ref()?;
+        room.is_still(steady_ms).then_some(room.shard)
+    }
+
+    /// INTAKE-3: gives the memory of the value to others. Its command is refused, and the rest of
+    /// the value is skipped.
+    pub fn give_up_room(&mut self, ctx: &mut Ctx<'_, impl Queue>, executor: &mut Executor) {
+        ctx.stats.values_given_up += 1;
+        match self.state {
+            State::Store(ref storing) => {
+                let rest = ctx.shard.unfilled(&storing.draft) + storing.want - storing.got;
+                self.end(ctx, executor);
+                self.skip(rest as u64);
+            }
+            State::Forward { shard, left } => self.give_up_there(ctx, shard, left),
+            _ => debug_assert!(false, "only a value that is coming in holds memory"),
+        }
+        self.give_back_room(ctx);
+    }
+
+    /// Tells another shard that the rest of a value, `left` bytes, will not come. No further
+    /// command runs here before that shard has answered.
+    fn give_up_there(&mut self, ctx: &mut Ctx<'_, impl Queue>, shard: usize, left: u64) {
+        ctx.router.give_up(shard, ctx.conn);
+        self.state = State::Skip(left);
+        self.settling = true;
+    }
+
+    /// Ends the value here. Its command is refused, unless it was before: there is no memory.
+    pub fn end(&mut self, ctx: &mut Ctx<'_, impl Queue>, executor: &mut Executor) {
+        match std::mem::take(&mut self.state) {
+            State::Store(storing) => {
+                ctx.shard.abort(storing.draft);
+                refuse(ctx, &storing.command.request(), false, executor);
+                executor.recycle(storing.command);
+            }
+            State::None | State::Skip(_) => {}
+            forward @ State::Forward { .. } => self.state = forward,
+        }
+    }
+
+    /// Drops a value of which another shard has a part; returns that shard.
+    pub fn leave_there(&mut self) -> Option<usize> {
+        let State::Forward { shard, .. } = self.state else {
+            return None;
+        };
+        self.state = State::None;
+        Some(shard)
+    }
+
+    pub fn cancel(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
+        if let State::Store(storing) = std::mem::take(&mut self.state) {
+            ctx.shard.abort(storing.draft);
+        }
+        self.give_back_room(ctx);
+    }
+}
+
+/// Stores a whole value with this line end.
+fn store(
+    ctx: &mut Ctx<'_, impl Queue>,
+    req: &Request<'_>,
+    draft: Draft,
+    end: &[u8],
+    executor: &mut Executor,
+) {
+    if end.is_empty() || end == b"\r\n" {
+        return executor.run(ctx, req, Some(draft));
+    }
+    ctx.shard.abort(draft);
+    ctx.stats.cmd_set += 1;
+    commands::bad_chunk(req.form, executor.out().open());
+}
+
+/// Answers that there is no memory for a value, now or (if it is too `large`) ever.
+fn refuse(ctx: &mut Ctx<'_, impl Queue>, req: &Request<'_>, large: bool, executor: &mut Executor) {
+    let mode = match req.op {
+        Op::Store { mode, .. } | Op::MetaStore { mode, .. } => mode,
+        _ => StoreMode::Set,
+    };
+    // A command that replaces any existing value removes it even so.
+    let forget = match (req.op, req.form) {
+        // A binary set with a CAS value is a compare-and-set here.
+        (Op::Store { .. }, Form::Binary(head)) => kind(head.opcode).0 == Kind::Set,
+        (Op::Store { .. }, _) => mode == StoreMode::Set,
+        _ => true,
+    };
+    let op = Op::Refuse {
+        large,
+        forget,
+        mode,
+    };
+    executor.run(ctx, &Request { op, ..*req }, None);
+}
