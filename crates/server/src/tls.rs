@@ -324,6 +324,7 @@ fn configure(
             builder.with_client_cert_verifier(Arc::new(Clients {
                 usual,
                 trusted: Arc::clone(&trusted.certificates),
+                provider: Arc::clone(provider),
                 algorithms: provider.signature_verification_algorithms,
             }))
         }

@@ -8,15 +8,22 @@
 //!   without extensions. It can't be a CA, so no certificate may stand between the two.
 //!
 //! Each must be valid now, and its client must have the key, as for all others.
+//!
+//! rustls takes each certificate of the file for a CA. Here one vouches for others only if it is
+//! one, may sign certificates, is valid now, and allows as many CAs below it as there are.
 
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
+    SignatureScheme,
 };
 
 use super::words::UnusableKey;
@@ -32,6 +39,7 @@ pub(super) struct Clients {
     pub usual: Arc<dyn ClientCertVerifier>,
     /// The certificates of the CA file.
     pub trusted: Arc<[CertificateDer<'static>]>,
+    pub provider: Arc<CryptoProvider>,
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -46,10 +54,53 @@ impl Clients {
         }
     }
 
+    /// A certificate that rustls verifies, with those of the file that may vouch for it.
+    fn verify_usual(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let signs = |der: &&CertificateDer<'_>| {
+            Certificate::read(der).is_some_and(|ca| ca.extensions.signs)
+        };
+        let between: Vec<_> = between.iter().filter(signs).cloned().collect();
+        let issued = |der: &&CertificateDer<'_>| {
+            Certificate::read(der).is_none_or(|ca| ca.issuer != ca.subject)
+        };
+        let below = between.iter().filter(issued).count();
+        let vouches = |der: &&CertificateDer<'_>| {
+            Certificate::read(der).is_some_and(|ca| {
+                let most = ca.extensions.most_between.unwrap_or(usize::MAX);
+                ca.vouches() && in_time(&ca, now).is_ok() && below <= most
+            })
+        };
+        let vouching = || self.trusted.iter().filter(vouches);
+        match vouching().count() {
+            0 => Err(CertificateError::UnknownIssuer.into()),
+            all if all == self.trusted.len() => self.usual.verify_client_cert(shown, &between, now),
+            _ => {
+                let mut roots = RootCertStore::empty();
+                vouching().try_for_each(|der| roots.add(der.clone()))?;
+                let provider = Arc::clone(&self.provider);
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .build()
+                    .map_err(|_| CertificateError::UnknownIssuer)?
+                    .verify_client_cert(shown, &between, now)
+            }
+        }
+    }
+
     /// A certificate of version 1.
-    fn verify_version_1(&self, shown: &Certificate<'_>) -> Result<(), CertificateError> {
+    fn verify_version_1(
+        &self,
+        shown: &Certificate<'_>,
+        now: UnixTime,
+    ) -> Result<(), CertificateError> {
         let issuers = (self.trusted.iter()).filter_map(|der| Certificate::read(der));
-        let issuers: Vec<_> = issuers.filter(|ca| ca.subject == shown.issuer).collect();
+        let issuers: Vec<_> = issuers
+            .filter(|ca| ca.subject == shown.issuer && ca.vouches() && in_time(ca, now).is_ok())
+            .collect();
         let Some(last) = issuers.last() else {
             return Err(CertificateError::UnknownIssuer);
         };
@@ -112,11 +163,11 @@ impl ClientCertVerifier for Clients {
             self.takes_key(read)?;
         }
         let Some(read) = read.filter(|read| known || read.is_version_1) else {
-            return self.usual.verify_client_cert(shown, between, now);
+            return self.verify_usual(shown, between, now);
         };
         let verified = match known {
             true => Ok(()),
-            false => self.verify_version_1(&read),
+            false => self.verify_version_1(&read, now),
         };
         verified.and_then(|()| in_time(&read, now))?;
         Ok(ClientCertVerified::assertion())

@@ -10,8 +10,17 @@ const INTEGER: u8 = 0x02;
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
+const BOOLEAN: u8 = 0x01;
+const IDENTIFIER: u8 = 0x06;
+const OCTETS: u8 = 0x04;
 /// The version, which current certificates have.
 const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
+/// The identifiers of two extensions.
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+/// The bit of the key usage for signing certificates, in its first byte.
+const SIGNS_CERTIFICATES: u8 = 0x04;
 
 /// Parts of a certificate. Each is the content of its element, unless it says otherwise.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +45,80 @@ pub struct Certificate<'a> {
     pub signature_algorithm: &'a [u8],
     /// The issuer's signature.
     pub signature: &'a [u8],
+    pub extensions: Extensions,
+}
+
+/// What a certificate says of itself as an issuer (RFC 5280, 4.2.1.3 and 4.2.1.9).
+#[derive(Clone, Copy, Debug)]
+pub struct Extensions {
+    /// Whether it calls itself a CA.
+    pub is_ca: bool,
+    /// Whether its key may sign certificates.
+    pub signs: bool,
+    /// The most CAs between it and the certificate of a client.
+    pub most_between: Option<usize>,
+}
+
+impl Extensions {
+    /// Without extensions.
+    const NONE: Extensions = Extensions {
+        is_ca: false,
+        signs: true,
+        most_between: None,
+    };
+
+    const UNREADABLE: Extensions = Extensions {
+        signs: false,
+        ..Extensions::NONE
+    };
+
+    /// Reads what follows the key in a certificate.
+    fn read(mut rest: &[u8]) -> Option<Extensions> {
+        let mut extensions = Extensions::NONE;
+        while let Some(&kind) = rest.first() {
+            let mut content = element(&mut rest, kind)?;
+            if kind != EXTENSIONS {
+                continue;
+            }
+            let mut list = element(&mut content, SEQUENCE)?;
+            while !list.is_empty() {
+                let mut extension = element(&mut list, SEQUENCE)?;
+                let identifier = element(&mut extension, IDENTIFIER)?;
+                if extension.first() == Some(&BOOLEAN) {
+                    // Whether it is critical.
+                    element(&mut extension, BOOLEAN)?;
+                }
+                let value = element(&mut extension, OCTETS)?;
+                match identifier {
+                    BASIC_CONSTRAINTS => extensions.constrain(value)?,
+                    KEY_USAGE => extensions.limit_use(value)?,
+                    _ => {}
+                }
+            }
+        }
+        Some(extensions)
+    }
+
+    fn constrain(&mut self, mut value: &[u8]) -> Option<()> {
+        let mut constraints = element(&mut value, SEQUENCE)?;
+        if constraints.first() == Some(&BOOLEAN) {
+            self.is_ca = element(&mut constraints, BOOLEAN)? == [0xff];
+        }
+        if !constraints.is_empty() {
+            let most = element(&mut constraints, INTEGER)?.iter();
+            self.most_between =
+                Some(most.fold(0, |most: usize, &byte| most << 8 | usize::from(byte)));
+        }
+        Some(())
+    }
+
+    fn limit_use(&mut self, mut value: &[u8]) -> Option<()> {
+        let (_, bits) = element(&mut value, BIT_STRING)?.split_first()?;
+        self.signs = bits
+            .first()
+            .is_some_and(|bits| bits & SIGNS_CERTIFICATES != 0);
+        Some(())
+    }
 }
 
 impl<'a> Certificate<'a> {
@@ -62,6 +145,7 @@ impl<'a> Certificate<'a> {
         let (key_info, mut of_key) = with_header(&mut rest, SEQUENCE)?;
         let key_algorithm = element(&mut of_key, SEQUENCE)?;
         let key = bits(&mut of_key)?;
+        let extensions = Extensions::read(rest).unwrap_or(Extensions::UNREADABLE);
         Some(Certificate {
             is_version_1,
             signed,
@@ -73,7 +157,14 @@ impl<'a> Certificate<'a> {
             key,
             signature_algorithm,
             signature,
+            extensions,
         })
+    }
+
+    /// Whether it may vouch for others. One of version 1 can't say so; as its own issuer it may.
+    pub fn vouches(&self) -> bool {
+        let Extensions { is_ca, signs, .. } = self.extensions;
+        signs && (is_ca || self.is_version_1 && self.issuer == self.subject)
     }
 }
 

@@ -112,7 +112,8 @@ pub fn trusting(
     Arc::new(match own {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+            let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+            let chain = chain.collect::<Result<_, _>>().unwrap();
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
             let key = provider.key_provider.load_private_key(key).unwrap();
             // rustls would compare the two, and reads no certificate of version 1.

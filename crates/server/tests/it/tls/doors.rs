@@ -8,6 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::version::{TLS12, TLS13};
@@ -297,6 +301,92 @@ fn certificates_that_openssl_makes_are_taken() {
             assert_eq!(enter(door, &config), None, "{name}");
         }
         clock.fetch_sub(40 * 86_400_000, Ordering::Relaxed);
+    }
+    server.shutdown();
+    server.join().unwrap();
+}
+
+/// What `ca.pem` has, and what signs with it.
+struct Signer(Issuer<'static, KeyPair>, String);
+
+impl Signer {
+    fn new(change: impl FnOnce(&mut CertificateParams), by: Option<&Signer>) -> Signer {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        let name = key.serialize_pem();
+        (params.distinguished_name).push(DnType::CommonName, name[100..130].to_owned());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        let made = match by {
+            Some(by) => params.signed_by(&key, &by.0),
+            None => params.self_signed(&key),
+        };
+        let pem = made.unwrap().pem();
+        Signer(Issuer::new(params, key), pem)
+    }
+
+    /// A client's certificate with this one behind it, and its key.
+    fn sign(&self) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["client".to_owned()]).unwrap();
+        let client = params.signed_by(&key, &self.0).unwrap().pem();
+        (client + &self.1, key.serialize_pem())
+    }
+}
+
+/// rustls takes each certificate of the file for a CA: a client whose own certificate is there
+/// could let in whomever it wanted.
+#[test]
+fn only_sound_cas_vouch_for_clients() {
+    let sound = Signer::new(|_| {}, None);
+    let pinned = Signer::new(|params| params.is_ca = IsCa::ExplicitNoCa, None);
+    let without = Signer::new(|params| params.is_ca = IsCa::NoCa, None);
+    let expired = Signer::new(|params| params.not_after = date_time_ymd(2020, 1, 1), None);
+    let other_use = |params: &mut CertificateParams| {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    };
+    let no_signer = Signer::new(other_use, None);
+    let last = Signer::new(
+        |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)),
+        None,
+    );
+    let below = |ca: &Signer| Signer::new(|_| {}, Some(ca)).sign();
+    let all = [&sound, &pinned, &without, &expired, &no_signer, &last];
+    let pinned_key = pinned.0.key().serialize_pem();
+    let authority = Authority::new();
+    let mut tls = authority.settings();
+    let file = all.map(|signer| signer.1.as_str()).concat();
+    std::fs::write(authority.path("ca.pem"), file).unwrap();
+    tls.ca = Some(authority.path("ca.pem"));
+    tls.verify = TlsVerify::Require;
+    let server = Server::start(Settings {
+        listen: vec![address("127.0.0.1:0")],
+        tls: Some(tls),
+        memory: 64 << 20,
+        ..Settings::default()
+    })
+    .unwrap();
+    let door = server.report().addresses[0];
+    for (what, own, good) in [
+        ("a CA", sound.sign(), true),
+        ("a CA below one", below(&sound), true),
+        ("itself", (pinned.1.clone(), pinned_key), true),
+        ("a client", pinned.sign(), false),
+        ("a client without constraints", without.sign(), false),
+        ("an expired CA", expired.sign(), false),
+        ("a CA that may not sign", no_signer.sign(), false),
+        (
+            "a CA that may not sign, below one",
+            Signer::new(other_use, Some(&sound)).sign(),
+            false,
+        ),
+        ("the last CA", last.sign(), true),
+        ("a CA below the last", below(&last), false),
+    ] {
+        for versions in [&[&TLS12], &[&TLS13]] {
+            let config = client::trusting(versions, Some(own.clone()));
+            assert_eq!(enter(door, &config).is_some(), good, "{what}");
+        }
     }
     server.shutdown();
     server.join().unwrap();
