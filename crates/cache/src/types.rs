@@ -41,6 +41,8 @@ pub enum Want {
     /// The answer of a `get`: reads the item; ends in `Answer`, or in `Resident` when it was
     /// promoted or is too large for a frame.
     Answer,
+    /// The same, but it counts as no access.
+    Peek,
     /// Whether the key is there, and its [`Meta`]: reads the first page.
     Header,
     /// The item in DRAM, so that it can be changed.

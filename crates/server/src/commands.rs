@@ -11,6 +11,7 @@
 //! | command | on a matching tag |
 //! |---|---|
 //! | get, gets, mg with no history flag, binary get | the item (`Want::Answer`) |
+//! | mg with u and v | the same, which is no access (`Want::Peek`) |
 //! | set, ms in set mode | nothing: the old item is dropped unread |
 //! | add, replace, cas, delete, md, mg without access | whether it is there, and its CAS value (`Want::Header`) |
 //! | append, prepend, incr, decr, touch, gat, ma, mg with h l T N R, md with I or x, me | the item in DRAM (`Want::Resident`) |

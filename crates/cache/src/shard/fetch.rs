@@ -261,9 +261,10 @@ impl Shard {
                 None => Fetched::Changed,
             }),
             _ if !whole => self.begin_large(queue, n, frame, at, total),
-            Want::Answer => {
+            Want::Answer | Want::Peek => {
                 self.stats.flash_hits += 1;
-                if slot.hits_lately() + 1 >= self.config.promote_after {
+                let is_access = want == Want::Answer;
+                if is_access && slot.hits_lately() + 1 >= self.config.promote_after {
                     // No need to wait for it: the answer is here.
                     let _ = self.promote(queue, n, &frame[at..at + total]);
                 }

@@ -159,10 +159,12 @@ pub(super) fn get(
     let resident = flags.history || flags.ttl.is_some() || flags.vivify.is_some();
     let want = if resident {
         Want::Resident
-    } else if flags.no_update && !flags.value {
-        Want::Header
     } else {
-        Want::Answer
+        match (flags.no_update, flags.value) {
+            (true, false) => Want::Header,
+            (true, true) => Want::Peek,
+            (false, _) => Want::Answer,
+        }
     };
     // A fetch for an answer has already counted the access.
     let counted = hint.is_some() && want == Want::Answer;

@@ -198,7 +198,7 @@ impl Executor {
                 Outcome::Busy => break,
                 Outcome::Fetch(at, want) => {
                     let copies = match want {
-                        Want::Answer if req.remote => Shard::frame_bytes(at),
+                        Want::Answer | Want::Peek if req.remote => Shard::frame_bytes(at),
                         _ => 0,
                     };
                     if copies > 0 && begins && ctx.work.no_copies {

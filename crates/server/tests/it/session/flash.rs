@@ -47,6 +47,11 @@ fn commands_on_flash_items() {
         ),
         (
             "x",
+            "mg k v u\r\nmg k v u\r\nmg k h u\r\n".into(),
+            "VA 1\r\nx\r\nVA 1\r\nx\r\nHD h0\r\n".into(),
+        ),
+        (
+            "x",
             "mg k T30 t\r\nmg k t\r\n".into(),
             "HD t30\r\nHD t30\r\n".into(),
         ),
