@@ -53,7 +53,8 @@ pub(super) fn run(
                 mode,
                 compare: flags.compare,
                 accept_older: flags.invalidate,
-                cas: flags.cas,
+                // With 0 the item gets a new one, as in memcached.
+                cas: flags.cas.filter(|cas| *cas > 0),
                 vivify: flags.vivify.is_some(),
             };
             (rules, Some(flags))
