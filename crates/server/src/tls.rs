@@ -89,11 +89,17 @@ struct DoorTickets {
 }
 
 impl DoorTickets {
-    fn new(time: &Arc<dyn TimeProvider>) -> Result<DoorTickets, String> {
+    fn new(
+        time: &Arc<dyn TimeProvider>,
+        trusted: &Option<Trusted>,
+    ) -> Result<DoorTickets, String> {
+        let cas = trusted.iter().flat_map(|trusted| &*trusted.certificates);
+        let ends: Arc<[i64]> = cas.filter_map(|der| x509::end(der)).collect();
+        let new = || Tickets::new(Arc::clone(time), Arc::clone(&ends));
         Ok(DoorTickets {
-            usual: Tickets::new(Arc::clone(time))?,
-            basic: Tickets::new(Arc::clone(time))?,
-            mutual: Tickets::new(Arc::clone(time))?,
+            usual: new()?,
+            basic: new()?,
+            mutual: new()?,
         })
     }
 }
@@ -256,7 +262,7 @@ fn load(
     let tickets = match before {
         _ if !settings.session_cache => None,
         Some(before) if before.ca == ca => before.tickets.clone(),
-        _ => Some(DoorTickets::new(time).map_err(&unfit)?),
+        _ => Some(DoorTickets::new(time, &trusted).map_err(&unfit)?),
     };
     let make = |client: Client, tickets: Option<&Arc<Tickets>>| {
         let made = configure(settings, provider, time, &trusted, client, &own);

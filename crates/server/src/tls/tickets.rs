@@ -8,6 +8,7 @@
 //!   that asks for more.
 //! - (TICKET-2) A change of the CAs makes new keys ([`super::Tls::refresh`]).
 //! - (TICKET-3) A session ends with the first of the certificates that its client showed.
+//! - (TICKET-4) No session of a client with a certificate is older than the end of a CA.
 //!
 //! A ticket that is not accepted costs its client a full handshake, and nothing else.
 
@@ -24,13 +25,22 @@ use super::x509;
 pub(super) struct Tickets {
     keys: Arc<dyn ProducesTickets>,
     time: Arc<dyn TimeProvider>,
+    /// Unix seconds at which the certificates of the CA file end.
+    ends: Arc<[i64]>,
 }
 
 impl Tickets {
     /// With new keys (TICKET-1).
-    pub fn new(time: Arc<dyn TimeProvider>) -> Result<Arc<Tickets>, String> {
+    pub fn new(time: Arc<dyn TimeProvider>, ends: Arc<[i64]>) -> Result<Arc<Tickets>, String> {
         let keys = Ticketer::new().map_err(|error| format!("there is no randomness: {error}"))?;
-        Ok(Arc::new(Tickets { keys, time }))
+        Ok(Arc::new(Tickets { keys, time, ends }))
+    }
+
+    /// Whether a CA ended while a ticket may have been on its way.
+    fn has_lost_a_ca(&self, now: i64) -> bool {
+        // Keys are kept for one more lifetime.
+        let oldest = now - 2 * i64::from(self.lifetime());
+        self.ends.iter().any(|end| (oldest..now).contains(end))
     }
 }
 
@@ -53,13 +63,13 @@ impl ProducesTickets for Tickets {
         self.keys.encrypt(session)
     }
 
-    /// TICKET-3. A session that this file does not understand is not resumed.
+    /// TICKET-3 and 4. A session that this file does not understand is not resumed.
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let session = self.keys.decrypt(ticket)?;
-        let now = self.time.current_time()?.as_secs();
+        let now = self.time.current_time()?.as_secs() as i64;
         let shown = certificates(&session)?;
-        let is_valid = |der: &&[u8]| x509::end(der).is_some_and(|end| end >= now as i64);
-        let valid = shown.iter().all(is_valid);
+        let is_valid = |der: &&[u8]| x509::end(der).is_some_and(|end| end >= now);
+        let valid = shown.iter().all(is_valid) && (shown.is_empty() || !self.has_lost_a_ca(now));
         valid.then_some(session)
     }
 }

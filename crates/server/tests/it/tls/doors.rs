@@ -306,6 +306,40 @@ fn certificates_that_openssl_makes_are_taken() {
     server.join().unwrap();
 }
 
+/// A CA that expires ends the sessions that it vouched for, too.
+#[test]
+fn a_session_ends_with_the_validity_of_its_ca() {
+    let authority = Authority::new();
+    let ending = Signer::new(|params| params.not_after = date_time_ymd(2100, 1, 1), None);
+    // 2100-01-01.
+    let end = 4_102_444_800_000;
+    let clock = Arc::new(AtomicU64::new(end - 60_000));
+    let mut tls = authority.settings();
+    std::fs::write(authority.path("ca.pem"), authority.ca.clone() + &ending.1).unwrap();
+    tls.ca = Some(authority.path("ca.pem"));
+    tls.verify = TlsVerify::Require;
+    tls.session_cache = true;
+    let server = Server::start(Settings {
+        listen: vec![address("127.0.0.1:0")],
+        tls: Some(tls),
+        memory: 64 << 20,
+        clock: Some(Arc::clone(&clock)),
+        ..Settings::default()
+    })
+    .unwrap();
+    let door = server.report().addresses[0];
+    for versions in [&[&TLS12], &[&TLS13]] {
+        clock.store(end - 60_000, Ordering::Relaxed);
+        let config = authority.client(versions, Some(ending.sign()));
+        assert_eq!(enter(door, &config), Some(HandshakeKind::Full));
+        assert_eq!(enter(door, &config), Some(HandshakeKind::Resumed));
+        clock.store(end + 60_000, Ordering::Relaxed);
+        assert_eq!(enter(door, &config), None);
+    }
+    server.shutdown();
+    server.join().unwrap();
+}
+
 /// What `ca.pem` has, and what signs with it.
 struct Signer(Issuer<'static, KeyPair>, String);
 
