@@ -179,10 +179,15 @@ impl Core {
     /// Writes pending commits, and latches if that fails.
     pub fn write_pending(&self, log: &mut Log, sync: bool) -> Result<(), DbmError> {
         self.latch.check()?;
-        let pending = self.writer.lock().backlog.take(&self.progress);
-        self.room.set_unlogged(0);
+        let pending = {
+            let backlog = &mut self.writer.lock().backlog;
+            self.room.set_writing(backlog.all_bytes());
+            self.room.set_unlogged(0);
+            backlog.take(&self.progress)
+        };
         let parts = (&self.pages, &self.progress);
         let written = write_group(log, pending, sync, parts, &self.writer);
+        self.room.set_writing(0);
         written.inspect_err(|error| self.latch.close(error))
     }
 

@@ -22,7 +22,7 @@
 //! Each part owns its state and gets the others as arguments. This file alone joins them.
 //!
 //! **Order.** To every observer, commands take effect in the order in which they were sent:
-//! - (PIPELINE-1) A command that changes something and waits ([`Op::changes`]) holds up all that
+//! - (PIPELINE-1) A command that changes something and waits (`Op::changes`) holds up all that
 //!   follow.
 //! - (PIPELINE-2) A read-only command lets others pass while it waits, except for one that changes
 //!   the same key ([`Executor::hazard`]). If its read were repeated, it would return the later

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::disk::maps::Maps;
 use crate::disk::space::SEGMENT;
 use crate::error::DbmError;
-use crate::upkeep::checkpoint::checkpoint;
+use crate::upkeep::checkpoint::{checkpoint, has_room_for_all};
 use crate::upkeep::cleaner::clean_greedily;
 use crate::writer::room::{Admitted, Size};
 
@@ -45,19 +45,17 @@ pub(crate) fn make_room(core: &Arc<Core>, maps: &mut Maps) -> Result<bool, DbmEr
     let (room, space) = (&core.room, &core.space);
     let state = || (space.free(), room.changed().0, space.needed());
     let before = state();
-    // All changed pages, which frees the log, if the cleaner has its segments then.
-    let others = room.others();
     let (left, cleaner) = (room.beyond_checkpoint(space), room.cleaner(space));
-    let after_all = (left + space.freed_with_log() * SEGMENT).checked_sub(others as u64);
-    let frees_log = others as u64 <= left && after_all >= Some(cleaner);
+    // All changed pages, which frees the log, if the cleaner has its segments then.
+    let frees_log = has_room_for_all(core, left, cleaner);
     if frees_log {
-        checkpoint(core, maps, others, 0)?;
+        checkpoint(core, maps, usize::MAX, cleaner)?;
     }
     if clean_greedily(core, maps)? > 0 {
         checkpoint(core, maps, 0, 0)?;
     } else if !frees_log {
         // Their old places are what the cleaner gains next.
-        checkpoint(core, maps, others, cleaner.min(left / 2))?;
+        checkpoint(core, maps, usize::MAX, cleaner.min(left / 2))?;
     }
     let after = state();
     Ok(after.0 > before.0 || after.1 < before.1 || after.2 < before.2)

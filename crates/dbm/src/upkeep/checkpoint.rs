@@ -38,6 +38,7 @@ use crate::upkeep::record::CheckpointRecord;
 use crate::upkeep::shrink::{cut_end, punch};
 use crate::upkeep::sink::{Sink, begin_images};
 use crate::writer::dirty::Began;
+use crate::writer::room::ENDS;
 
 /// Pages that are written at a time.
 const AT_A_TIME: usize = 16;
@@ -89,9 +90,9 @@ pub(crate) fn checkpoint(
         core.readers.end_older(most);
     }
     sweep(core);
-    let most = room_for(core, most, kept)?;
-    Checkpoint::begin(core, maps, most)
-        .and_then(Checkpoint::write)
+    grow_for(core, most, kept)?;
+    Checkpoint::begin(core, maps, most, kept)?
+        .write()
         .inspect_err(|error| core.latch.close(error))?;
     sweep(core);
     Ok(())
@@ -106,26 +107,53 @@ fn sweep(core: &Core) {
     }
 }
 
-/// How many of `most` pages there is room for beside `kept` others. An error if there is no room
-/// for those that must be written. Then nothing was done, and a later call may find room.
-fn room_for(core: &Core, most: usize, kept: u64) -> Result<usize, DbmError> {
+/// Pages of the smallest checkpoint; `most` is the number of the others that it may write.
+fn least(core: &Core, most: usize) -> usize {
+    let least = core.room.least_checkpoint() as usize;
+    match least + most < APART + SEGMENT as usize {
+        // All of it goes to the log.
+        true => least - SEGMENT as usize,
+        false => least,
+    }
+}
+
+/// Makes the device longer for a checkpoint, if it can be.
+fn grow_for(core: &Core, most: usize, kept: u64) -> Result<(), DbmError> {
     let most = most.min(core.room.others());
     let kept = if most > 0 { kept as usize } else { 0 };
-    let mut least = core.room.least_checkpoint() as usize;
-    if least + most < APART + SEGMENT as usize {
-        // All of it goes to the log.
-        least -= SEGMENT as usize;
-    }
     let open = core.images.lock().left() + core.log.lock().left();
-    let have = || core.space.free() * SEGMENT as usize + open;
-    let wanted = least + most + kept;
-    if have() < wanted {
-        let missing = (wanted - have()).div_ceil(SEGMENT as usize);
-        core.space.grow_if_room(missing as u64)?;
+    let have = core.space.free() * SEGMENT as usize + open;
+    let missing = (least(core, most) + most + kept).saturating_sub(have);
+    if missing > 0 {
+        core.space
+            .grow_if_room(missing.div_ceil(SEGMENT as usize) as u64)?;
     }
-    match have().checked_sub(least) {
-        Some(room) => Ok(most.min(room.saturating_sub(kept))),
-        None => Err(DbmError::NoSpace((least - have()) as u64)),
+    Ok(())
+}
+
+/// How many of `most` pages there is room for beside `kept` others, if `open` pages of segments are
+/// left. An error if there is no room for those that must be written. Then nothing was done, and a
+/// later call may find room.
+fn room_for(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmError> {
+    let others = core.room.others();
+    let (is_all, most) = (most >= others, most.min(others));
+    let (least, have) = (
+        least(core, most),
+        core.space.free() * SEGMENT as usize + open,
+    );
+    match have.checked_sub(least) {
+        Some(room) if is_all && has_room_for_all(core, room as u64, kept) => Ok(others),
+        Some(room) => Ok(most.min(room.saturating_sub(kept as usize))),
+        None => Err(DbmError::NoSpace((least - have) as u64)),
+    }
+}
+
+/// Whether all changed pages fit in `room` pages, and `kept` pages are free when that has freed the
+/// log.
+pub(crate) fn has_room_for_all(core: &Core, room: u64, kept: u64) -> bool {
+    match room.checked_sub(core.room.others() as u64) {
+        Some(left) => left >= kept || left + core.space.freed_with_log() * SEGMENT >= kept,
+        None => false,
     }
 }
 
@@ -154,7 +182,9 @@ impl<'a> Checkpoint<'a> {
         core: &'a Arc<Core>,
         maps: &'a mut Maps,
         most: usize,
+        kept: u64,
     ) -> Result<Checkpoint<'a>, DbmError> {
+        let left = core.images.lock().left();
         let mut log = core.log.lock();
         loop {
             core.write_pending(&mut log, false)?;
@@ -163,6 +193,8 @@ impl<'a> Checkpoint<'a> {
                 // A long value that a page of the checkpoint names must be in the log first.
                 continue;
             }
+            // As of now: commits went on meanwhile.
+            let most = room_for(core, left + log.left(), most, kept)?;
             writer.backlog.turn_tail(log.position());
             let seen = core.see(false);
             let number = core.space.started.fetch_add(1, Ordering::AcqRel) + 1;
@@ -186,10 +218,10 @@ impl<'a> Checkpoint<'a> {
                 catalogue: seen.catalogue.to_vec(),
                 database: log.database,
             };
-            core.room.set_due(taken.pages.len());
-            core.room.set_changed(writer.changed.counts());
             taken.nodes.extend(taken.pages.iter().map(|id| id / CHUNK));
             let count = taken.pages.len() + taken.nodes.len() + taken.blobs.len();
+            core.room.set_due(count + ENDS as usize);
+            core.room.set_changed(writer.changed.counts());
             return Ok(Checkpoint {
                 core,
                 maps,

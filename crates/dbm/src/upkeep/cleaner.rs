@@ -32,8 +32,8 @@ pub(crate) fn clean_end(core: &Core, maps: &Maps) -> Result<u64, DbmError> {
     }
     begin_images(core);
     let segments = core.space.segments();
-    let room = core.room.beyond_part(&core.space).unwrap_or(0);
-    let most = room.min(core.room.step(&core.space) as u64);
+    let step = core.room.step(&core.space) as u64;
+    let most = core.room.claim(&core.space, step);
     let (mut left, from) = (most, segments.saturating_sub(unused).max(1));
     for number in (from..segments).rev() {
         let used = u64::from(core.space.segment(number).used());
@@ -62,7 +62,7 @@ fn victims(core: &Core, most: u32) -> Vec<(u32, u32)> {
 
 /// Moves the live pages of the segments with the largest benefit.
 pub(crate) fn clean(core: &Core, maps: &Maps) -> Result<(), DbmError> {
-    let room = core.room.beyond_part(&core.space).unwrap_or(0);
+    let room = core.room.claim(&core.space, ROUND as u64 * SEGMENT);
     let now = core.log.lock().position().sequence;
     let pays = |&(number, used): &(u32, u32)| {
         let segment = core.space.segment(number);

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 
 use crate::core::Core;
 use crate::disk::log::Behind;
+use crate::disk::maps::Maps;
 use crate::disk::space::{SEGMENT, Space};
 use crate::error::DbmError;
 use crate::sync::Mutex;
@@ -37,35 +38,42 @@ fn should_clean(space: &Space, changes: u64) -> bool {
 
 /// Does a part of the work that is due. Returns whether there is more.
 fn maintain(core: &Arc<Core>) -> Result<bool, DbmError> {
+    let (room, space) = (&core.room, &core.space);
     let mut maps = core.maps.lock();
     let behind = core.log.lock().behind();
-    if core.room.is_checkpoint_due(&core.space, behind) {
-        let step = core.room.step(&core.space) as u64;
-        if core.room.beyond_part(&core.space).is_none()
-            && (core.space.is_full() || !core.space.grow_if_room(step.div_ceil(SEGMENT))?)
-        {
-            return make_room(core, &mut maps);
+    if room.is_checkpoint_due(space, behind) {
+        // Commits leave room for it from now on (ADMIT-6).
+        let part = room.part(space);
+        room.set_due(part);
+        let has_room = room.beyond(space).is_some()
+            || !space.is_full() && space.grow_if_room((part as u64).div_ceil(SEGMENT))?;
+        let done = has_room.then(|| write_part(core, &mut maps, behind));
+        room.set_due(0);
+        match done {
+            Some(done) => done?,
+            None => return make_room(core, &mut maps),
         }
-        let moved = match cut_end(core)? {
-            true => 0,
-            false => clean_end(core, &maps)?,
-        };
-        if moved == 0 && should_clean(&core.space, behind.replay) {
-            clean(core, &maps)?;
-        }
-        checkpoint(
-            core,
-            &mut maps,
-            step as usize,
-            core.room.cleaner(&core.space),
-        )?;
-        punch(core);
     }
-    if core.room.is_short(&core.space) {
-        core.space.grow_if_room(1)?;
+    if room.is_short(space) {
+        space.grow_if_room(1)?;
     }
     let behind = core.log.lock().behind();
     Ok(is_due(core, behind))
+}
+
+/// Cuts or cleans, and writes a checkpoint of a part of the changed pages.
+fn write_part(core: &Arc<Core>, maps: &mut Maps, behind: Behind) -> Result<(), DbmError> {
+    let (room, space) = (&core.room, &core.space);
+    let moved = match cut_end(core)? {
+        true => 0,
+        false => clean_end(core, maps)?,
+    };
+    if moved == 0 && should_clean(space, behind.replay) {
+        clean(core, maps)?;
+    }
+    checkpoint(core, maps, room.step(space), room.cleaner(space))?;
+    punch(core);
+    Ok(())
 }
 
 /// Asks the thread to make commits durable. Without a thread, the waiting caller does it.

@@ -20,7 +20,7 @@
 //! grow, a commit is admitted only if a full one would get room for the next. Either there is room
 //! for all changed pages, which frees the log. Or the bound of ADMIT-2 holds for the segments
 //! without the log, which the cleaner can't empty. ADMIT-6: maintenance leaves what the next
-//! commits need ([`Room::beyond_part`]). On a device without room for that, it does as a commit
+//! commits need ([`Room::beyond`]). On a device without room for that, it does as a commit
 //! does.
 
 use std::sync::atomic::Ordering;
@@ -111,14 +111,16 @@ pub(crate) struct Room {
     dirty: AtomicUsize,
     /// Those of them that the next checkpoint must write.
     shaped: AtomicUsize,
-    /// The most pages that the checkpoint under way must write.
+    /// The most pages that maintenance under way must still write.
     due: AtomicUsize,
     /// Approximate number of pages of all trees.
     pages: AtomicUsize,
     /// Most parts of the translation table that a checkpoint may have to write.
     map_parts: AtomicUsize,
-    /// Bytes of changes that are not in the log yet.
+    /// Bytes of changes that wait for the log.
     unlogged: AtomicUsize,
+    /// Bytes that are being written to the log.
+    writing: AtomicUsize,
     /// Pages of the log for which commits under way were admitted.
     admitted: AtomicU64,
     log_bytes: u64,
@@ -135,6 +137,7 @@ impl Room {
             pages: AtomicUsize::new(0),
             map_parts: AtomicUsize::new(0),
             unlogged: AtomicUsize::new(0),
+            writing: AtomicUsize::new(0),
             admitted: AtomicU64::new(0),
             log_bytes: options.log_bytes,
             most_dirty: options.cache_bytes / PAGE_SIZE / 2,
@@ -160,7 +163,12 @@ impl Room {
 
     /// Bytes of changes that are not in the log yet.
     pub fn unlogged(&self) -> usize {
-        self.unlogged.load(Ordering::Relaxed)
+        self.unlogged.load(Ordering::Relaxed) + self.writing.load(Ordering::Relaxed)
+    }
+
+    /// These bytes are being written to the log; 0: they are written.
+    pub fn set_writing(&self, bytes: usize) {
+        self.writing.store(bytes, Ordering::Relaxed);
     }
 
     pub fn set_unlogged(&self, bytes: usize) {
@@ -178,7 +186,7 @@ impl Room {
         self.map_parts.store(map_parts, Ordering::Relaxed);
     }
 
-    /// A checkpoint is under way that writes this many pages; 0: it ended.
+    /// A checkpoint is about to write this many pages; 0: it ended.
     pub fn set_due(&self, pages: usize) {
         self.due.store(pages, Ordering::Relaxed);
     }
@@ -315,16 +323,32 @@ impl Room {
         self.needed(space, &self.segments(space), &Size::SMALL)
     }
 
-    /// Free pages beyond a checkpoint of a part of the changed pages, and what the next commits
-    /// need after it; `None` if there is no room for that.
-    pub fn beyond_part(&self, space: &Space) -> Option<u64> {
-        // What the next commits need has a checkpoint in it, and on a full device all changed
-        // pages.
-        let part = match space.is_full() {
-            true => self.least_checkpoint(),
-            false => self.step(space) as u64,
-        };
-        (space.free() as u64 * SEGMENT).checked_sub(self.reserve(space) + part)
+    /// Pages that a checkpoint of a part of the changed pages takes beside what the next commits
+    /// need. That has a checkpoint in it, and on a full device all changed pages.
+    pub fn part(&self, space: &Space) -> usize {
+        match space.is_full() {
+            true => self.least_checkpoint() as usize,
+            false => self.step(space),
+        }
+    }
+
+    /// Free pages beyond those that the next commits need, and that are due; `None` if there are
+    /// too few.
+    pub fn beyond(&self, space: &Space) -> Option<u64> {
+        (space.free() as u64 * SEGMENT).checked_sub(self.reserve(space))
+    }
+
+    /// Makes more pages due, so that no commit counts on them: up to `most` of those beyond.
+    /// Returns how many.
+    pub fn claim(&self, space: &Space, most: u64) -> u64 {
+        let claimed = self.beyond(space).unwrap_or(0).min(most);
+        self.due.fetch_add(claimed as usize, Ordering::AcqRel);
+        if self.beyond(space).is_some() {
+            return claimed;
+        }
+        // A commit was admitted meanwhile.
+        self.due.fetch_sub(claimed as usize, Ordering::AcqRel);
+        0
     }
 
     /// As [`Room::need`], of the device as it is.

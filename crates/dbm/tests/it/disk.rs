@@ -317,7 +317,8 @@ fn fill_and_empty(seed: u64) {
     // Another file may have left room for little.
     let least = match case.full {
         Full::Other => first.min(1),
-        _ => first.div_ceil(2),
+        // The thread's pace decides how full it was.
+        _ => first.div_ceil(4),
     };
     assert!(again >= least, "{seed}: {again} records after {first}");
     run.check();
