@@ -46,6 +46,7 @@ pub(crate) fn clean_end(core: &Core, maps: &Maps) -> Result<u64, DbmError> {
         left = rest;
         clean_segment(core, number, maps).inspect_err(|error| core.latch.close(error))?;
     }
+    core.room.unclaim(left);
     Ok(most - left)
 }
 

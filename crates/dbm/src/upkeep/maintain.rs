@@ -43,10 +43,9 @@ fn maintain(core: &Arc<Core>) -> Result<bool, DbmError> {
     let behind = core.log.lock().behind();
     if room.is_checkpoint_due(space, behind) {
         // Commits leave room for it from now on (ADMIT-6).
-        let part = room.part(space);
-        room.set_due(part);
-        let has_room = room.beyond(space).is_some()
-            || !space.is_full() && space.grow_if_room((part as u64).div_ceil(SEGMENT))?;
+        room.set_due(room.part(space));
+        let lacking = room.lacking(space).div_ceil(SEGMENT);
+        let has_room = lacking == 0 || !space.is_full() && space.grow_if_room(lacking)?;
         let done = has_room.then(|| write_part(core, &mut maps, behind));
         room.set_due(0);
         match done {

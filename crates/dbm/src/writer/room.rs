@@ -338,6 +338,12 @@ impl Room {
         (space.free() as u64 * SEGMENT).checked_sub(self.reserve(space))
     }
 
+    /// Free pages that are missing for what the next commits need, and what is due.
+    pub fn lacking(&self, space: &Space) -> u64 {
+        self.reserve(space)
+            .saturating_sub(space.free() as u64 * SEGMENT)
+    }
+
     /// Makes more pages due, so that no commit counts on them: up to `most` of those beyond.
     /// Returns how many.
     pub fn claim(&self, space: &Space, most: u64) -> u64 {
@@ -347,8 +353,13 @@ impl Room {
             return claimed;
         }
         // A commit was admitted meanwhile.
-        self.due.fetch_sub(claimed as usize, Ordering::AcqRel);
+        self.unclaim(claimed);
         0
+    }
+
+    /// Gives back some of what was claimed.
+    pub fn unclaim(&self, pages: u64) {
+        self.due.fetch_sub(pages as usize, Ordering::AcqRel);
     }
 
     /// As [`Room::need`], of the device as it is.
@@ -361,7 +372,12 @@ impl Room {
         let segments = self.segments(space);
         let ahead = (3 * SEGMENT).max(space.needed() / 48);
         let step = self.least_checkpoint() + self.step(space) as u64 + MARGIN;
-        let kept = self.needed(space, &segments, &Size::SMALL).max(step) + ahead;
+        // What is due is the caller's.
+        let due = self.due.load(Ordering::Relaxed) as u64;
+        let needed = self
+            .needed(space, &segments, &Size::SMALL)
+            .saturating_sub(due);
+        let kept = needed.max(step) + ahead;
         let (_, beyond) = self.live_room(space, &segments, 0, MARGIN + self.wasted(space));
         (segments.free * SEGMENT)
             .saturating_sub(kept)
