@@ -179,7 +179,8 @@ impl Space {
         self.waste.load(Ordering::Relaxed)
     }
 
-    /// Segments that are free when no replay needs the log until now.
+    /// Segments that are free when no replay needs the log until now. The log keeps two: the one
+    /// that it fills, and the next.
     pub fn freed_with_log(&self) -> u64 {
         let map = self.map.lock();
         let segments = (1..map.segments).map(|number| self.segment(number));

@@ -224,8 +224,8 @@ impl Run {
         (number as u32).to_be_bytes().to_vec()
     }
 
-    /// Puts until there is no room, or until `most` bytes. Returns whether there is no room.
-    fn fill(&mut self, most: usize) -> bool {
+    /// Puts until there is no room, or until `most` bytes.
+    fn fill(&mut self, most: usize) {
         let mut written = 0;
         for number in 0.. {
             if written >= most {
@@ -246,11 +246,10 @@ impl Run {
             });
             match put {
                 Ok(()) => self.model.extend(records),
-                Err(DbmError::NoSpace(_)) => return true,
+                Err(DbmError::NoSpace(_)) => return,
                 Err(error) => panic!("{error}"),
             }
         }
-        false
     }
 
     fn check(&self) {
