@@ -89,10 +89,7 @@ struct DoorTickets {
 }
 
 impl DoorTickets {
-    fn new(
-        time: &Arc<dyn TimeProvider>,
-        trusted: &Option<Trusted>,
-    ) -> Result<DoorTickets, String> {
+    fn new(time: &Arc<dyn TimeProvider>, trusted: &Option<Trusted>) -> Result<DoorTickets, String> {
         let cas = trusted.iter().flat_map(|trusted| &*trusted.certificates);
         let ends: Arc<[i64]> = cas.filter_map(|der| x509::end(der)).collect();
         let new = || Tickets::new(Arc::clone(time), Arc::clone(&ends));

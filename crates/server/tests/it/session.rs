@@ -525,7 +525,10 @@ fn a_chosen_cas_of_zero_is_a_new_one() {
     let mut rig = Rig::new(&RigSettings::default());
     let id = rig.connect();
     let answer = text(rig.ask(id, b"ms k 1 E0 c\r\ny\r\n"));
-    assert!(answer.starts_with("HD c") && answer != "HD c0\r\n", "{answer}");
+    assert!(
+        answer.starts_with("HD c") && answer != "HD c0\r\n",
+        "{answer}"
+    );
 }
 
 /// `me` used to show the seconds that an item has left as if they had passed.
