@@ -129,7 +129,8 @@ int senko_close(senko_db *db);
 int senko_refresh(senko_db *db);
 /* Makes all commits durable that returned before. */
 int senko_sync(senko_db *db);
-/* Writes a checkpoint, so that the next opening has no log to read. */
+/* Writes a checkpoint of all commits until now, so that the next opening reads no log of them.
+ * Without room for all changed pages it fails with ENOSPC, and the log has the rest. */
 int senko_checkpoint(senko_db *db);
 int senko_stat(senko_db *db, senko_stats *stats);
 /* Calls each with the age, in milliseconds, and the bytes kept for each snapshot and transaction

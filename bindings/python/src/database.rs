@@ -271,7 +271,10 @@ impl Database {
             };
             // A concurrent checkpoint has its own snapshot. After a full one no other is due:
             // nobody writes meanwhile.
-            opened.db.checkpoint()?;
+            match opened.db.checkpoint() {
+                Err(DbmError::NoSpace(_)) => {}
+                done => done?,
+            }
             let held = opened.db.stats().open_snapshots;
             if held == 0 {
                 opened.reorganize(|_| !stop.load(Ordering::Relaxed))?;

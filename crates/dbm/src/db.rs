@@ -44,6 +44,8 @@ pub struct Stats {
     pub live_bytes: u64,
     /// Bytes of segments that may be written.
     pub free_bytes: u64,
+    /// Bytes of the log that the next opening would read. 0 for a reader.
+    pub log_bytes: u64,
     /// Bytes of pages in DRAM.
     pub cached_bytes: u64,
     /// Number of the newest commit.
@@ -496,10 +498,11 @@ impl Database {
         self.core().write_pending(&mut self.core().log.lock(), true)
     }
 
-    /// Writes a checkpoint, so that the next opening has no log to read.
+    /// Writes a checkpoint of all commits until now, so that the next opening reads no log of them.
     ///
     /// # Errors
-    /// The device's errors.
+    /// [`DbmError::NoSpace`] if there is no room for all changed pages: the log has the rest.
+    /// Otherwise the device's errors.
     pub fn checkpoint(&self) -> Result<(), DbmError> {
         checkpoint_all(self.core())
     }
@@ -511,10 +514,10 @@ impl Database {
     #[doc(hidden)]
     pub fn checkpoint_of(&self, most: usize) -> Result<(), DbmError> {
         let core = self.core();
-        checkpoint(core, &mut core.maps.lock(), most, 0)
+        checkpoint(core, &mut core.maps.lock(), most, 0).map(|_| ())
     }
 
-    /// Closes it with a checkpoint. Other clones stay usable.
+    /// Closes it with a checkpoint, or without room for one with the log. Other clones stay usable.
     ///
     /// # Errors
     /// The device's errors.
@@ -542,6 +545,10 @@ impl Database {
             file_bytes: core.space.stored_pages() * page,
             live_bytes: live * page,
             free_bytes: core.space.free() as u64 * crate::disk::space::SEGMENT * page,
+            log_bytes: match self.inner.read_only {
+                true => 0,
+                false => core.log.lock().behind().replay * page,
+            },
             cached_bytes: core.pages.dram().resident() as u64 * page,
             // Read before the newest commit, which it never exceeds.
             durable: core.progress.durable(),

@@ -224,8 +224,12 @@ impl Database {
     ) -> Result<CopyReport, DbmError> {
         let path = self.place()?.path.clone();
         self.core().latch.check()?;
-        // A checkpoint has a snapshot. After this one no other is due, because nobody writes.
-        self.checkpoint()?;
+        // A checkpoint has a snapshot. After this one no other is due, because nobody writes. A
+        // full database is reorganized because there is no room for one.
+        match self.checkpoint() {
+            Err(DbmError::NoSpace(_)) => {}
+            done => done?,
+        }
         if self.is_shared() {
             let text = "a database is reorganized when its other handles, its transactions and its \
                         snapshots have ended";

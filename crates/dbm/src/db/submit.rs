@@ -8,7 +8,7 @@ use crate::commit::reads::ReadSet;
 use crate::core::Core;
 use crate::db::fairness::Tries;
 use crate::upkeep::admit::admit;
-use crate::upkeep::maintain::{is_due, nudge};
+use crate::upkeep::maintain::nudge;
 use crate::writer::room::Size;
 use crate::{DbmError, Durability};
 
@@ -26,7 +26,7 @@ pub(crate) fn submit(
     durability: Durability,
     size: &Size,
 ) -> Result<u64, DbmError> {
-    let _admitted = admit(core, size)?;
+    let admitted = admit(core, size)?;
     let pause = &core.options.pause;
     let Some(number) = Node::append(node, &start, reads, tries.turn(), pause) else {
         core.progress.conflict();
@@ -46,9 +46,9 @@ pub(crate) fn submit(
         if core.room.unlogged() > MOST_UNLOGGED {
             core.write_pending(&mut log, false)?;
         }
-        let due = is_due(core, log.behind());
+        let behind = log.behind();
         drop(log);
-        if due {
+        if admitted.is_short || core.room.is_checkpoint_due(&core.space, behind) {
             nudge(core);
         }
     }

@@ -238,12 +238,15 @@ impl Page {
     /// The place of a key, or the place where it would be.
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let (mut from, mut to) = (0, self.count());
-        // Ascending inserts end here.
-        if to > 0 && self.key(to - 1) < key {
-            return Err(to);
-        }
-        if to > FEW {
-            (from, to) = self.guess(key);
+        if to > 0 {
+            let last = self.key(to - 1);
+            // Ascending inserts end here.
+            if last < key {
+                return Err(to);
+            }
+            if to > FEW {
+                (from, to) = self.guess(key, last);
+            }
         }
         while from < to {
             let middle = (from + to) / 2;
@@ -256,20 +259,20 @@ impl Page {
         Err(from)
     }
 
-    /// The cells among which to search for a key that is not after the last one. It interpolates,
-    /// then moves in steps of growing width. Keys are in different cache lines, usually in DRAM,
+    /// The cells among which to search for a key that is not after `last`. It interpolates, then
+    /// moves in steps of growing width. Keys are in different cache lines, usually in DRAM,
     /// and a binary search of the page would wait for many of them. A wrong guess costs a few
     /// comparisons.
-    fn guess(&self, key: &[u8]) -> (usize, usize) {
+    fn guess(&self, key: &[u8], last: &[u8]) -> (usize, usize) {
         let count = self.count();
-        let (first, last) = (self.key(0), self.key(count - 1));
+        let first = self.key(0);
         if key <= first {
             return (0, 1);
         }
         // A key between two others has their common prefix, except in a damaged page.
         let same = first.iter().zip(last).take_while(|(a, b)| a == b).count();
-        let [first, last, wanted] =
-            [first, last, key].map(|key| number(key.get(same..).unwrap_or_default()));
+        let rest = |key: &[u8]| number(key.get(same..).unwrap_or_default());
+        let (first, last, wanted) = (rest(first), rest(last), rest(key));
         let share = wanted.saturating_sub(first) as f64 / last.saturating_sub(first).max(1) as f64;
         let at = ((share * (count - 1) as f64) as usize).min(count - 1);
         let mut width = 2;

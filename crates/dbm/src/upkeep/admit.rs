@@ -17,8 +17,8 @@ const ROUNDS: usize = 64;
 /// Admits a commit. The room is kept until the result is dropped.
 pub(crate) fn admit<'a>(core: &'a Arc<Core>, size: &Size) -> Result<Admitted<'a>, DbmError> {
     core.latch.check()?;
-    let admitted = core.room.admit(size);
-    let missing = || core.room.missing(&core.space, size, admitted.others);
+    let mut admitted = core.room.admit(size);
+    let mut missing = || core.room.missing(&core.space, size, &mut admitted);
     let lacking = missing();
     if lacking == 0 || core.space.grow_if_room(lacking.div_ceil(SEGMENT))? {
         return Ok(admitted);

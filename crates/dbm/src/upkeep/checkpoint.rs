@@ -50,21 +50,28 @@ const SWEPT: usize = 64;
 /// make a small database larger.
 const APART: usize = SEGMENT as usize;
 
-/// Writes everything that has changed, in as many checkpoints as necessary.
+/// Writes everything that has changed until now, in as many checkpoints as necessary, so that no
+/// replay needs the log of it. An error if there is no room for that. Then the log has the rest.
 pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
     let mut maps = core.maps.lock();
-    let (mut left, _) = core.room.changed();
+    let until = {
+        let mut log = core.log.lock();
+        core.write_pending(&mut log, false)?;
+        log.changes
+    };
     loop {
         // As many pages as there is room for, so that there are few checkpoints.
         let kept = core.room.changed().1 + 2 * SEGMENT as usize;
         let room = core.space.free() * SEGMENT as usize;
         let most = core.room.step(&core.space).max(room.saturating_sub(kept));
-        checkpoint(core, &mut maps, most, core.room.cleaner(&core.space))?;
+        let written = checkpoint(core, &mut maps, most, core.room.cleaner(&core.space))?;
         punch(core);
-        if left <= most {
+        if core.log.lock().replayed >= until {
             break;
         }
-        left -= most;
+        if written == 0 {
+            return Err(DbmError::NoSpace(core.room.others() as u64));
+        }
     }
     // A free end must stay free for one checkpoint. The next one cuts it.
     let spare = core.room.spare_segments(&core.space);
@@ -78,24 +85,26 @@ pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
 }
 
 /// Writes a checkpoint of the pages that it must write, and of `most` others, or as many as there
-/// is room for beside `kept` free pages.
+/// is room for beside `kept` free pages. Returns how many others it wrote.
 pub(crate) fn checkpoint(
     core: &Arc<Core>,
     maps: &mut Maps,
     most: usize,
     kept: u64,
-) -> Result<(), DbmError> {
+) -> Result<usize, DbmError> {
     core.latch.check()?;
     if let Some(most) = core.options.max_snapshot_age {
         core.readers.end_older(most);
     }
     sweep(core);
     grow_for(core, most, kept)?;
-    Checkpoint::begin(core, maps, most, kept)?
+    let checkpoint = Checkpoint::begin(core, maps, most, kept)?;
+    let others = checkpoint.others;
+    checkpoint
         .write()
         .inspect_err(|error| core.latch.close(error))?;
     sweep(core);
-    Ok(())
+    Ok(others)
 }
 
 /// Drops what only closed snapshots needed.
@@ -164,6 +173,8 @@ struct Checkpoint<'a> {
     seen: Seen,
     record: CheckpointRecord,
     pages: FxHashSet<u32>,
+    /// The number of those that it could have left out.
+    others: usize,
     /// Chunks of the translation table.
     nodes: FxHashSet<u32>,
     blobs: FxHashSet<u32>,
@@ -205,6 +216,7 @@ impl<'a> Checkpoint<'a> {
                 changes: log.changes,
             };
             let place = |id| page_of(maps.node(id));
+            let shaped = writer.changed.counts().1;
             let mut taken = writer.changed.begin(began, most, place);
             let numbers = writer.numbers();
             let record = CheckpointRecord {
@@ -227,6 +239,7 @@ impl<'a> Checkpoint<'a> {
                 maps,
                 seen,
                 record,
+                others: taken.pages.len().saturating_sub(shaped),
                 pages: taken.pages,
                 nodes: taken.nodes,
                 blobs: taken.blobs,

@@ -24,11 +24,6 @@ use crate::upkeep::checkpoint::checkpoint;
 use crate::upkeep::cleaner::{clean, clean_end};
 use crate::upkeep::shrink::{cut_end, punch};
 
-/// Whether there is work; checked after each commit.
-pub(crate) fn is_due(core: &Core, behind: Behind) -> bool {
-    core.room.is_checkpoint_due(&core.space, behind) || core.room.is_short(&core.space)
-}
-
 /// Whether dead pages hold more than an eighth of the live pages and the log.
 fn should_clean(space: &Space, changes: u64) -> bool {
     let used = u64::from(space.used_segments()) * SEGMENT;
@@ -57,7 +52,7 @@ fn maintain(core: &Arc<Core>) -> Result<bool, DbmError> {
         space.grow_if_room(1)?;
     }
     let behind = core.log.lock().behind();
-    Ok(is_due(core, behind))
+    Ok(room.is_checkpoint_due(space, behind) || room.is_short(space))
 }
 
 /// Cuts or cleans, and writes a checkpoint of a part of the changed pages.

@@ -84,10 +84,20 @@ impl Size {
 /// How many segments there are for what.
 struct Segments {
     free: u64,
-    /// With storage, for live pages, in use or not.
+    /// With storage.
+    stored: u64,
+    /// Of those, for live pages, in use or not.
     data: u64,
     /// Of the free ones, those that the cleaner needs.
     cleaner: u64,
+}
+
+/// Pages that must be free before a commit.
+struct Need {
+    /// While the device can grow: the next checkpoint must fit.
+    part: u64,
+    /// On a full one: a checkpoint of everything must, because that frees all of the log.
+    all: u64,
 }
 
 /// Room for a commit; given back when the commit has been written, or has failed.
@@ -95,7 +105,9 @@ pub(crate) struct Admitted<'a> {
     room: &'a Room,
     pages: u64,
     /// Pages for which others were admitted before.
-    pub others: u64,
+    others: u64,
+    /// Whether the device should grow before the next commit ([`Room::is_short`]).
+    pub is_short: bool,
 }
 
 impl Drop for Admitted<'_> {
@@ -199,6 +211,7 @@ impl Room {
             room: self,
             pages,
             others,
+            is_short: false,
         }
     }
 
@@ -230,8 +243,13 @@ impl Room {
             return false;
         }
         let segments = self.segments(space);
-        let least = self.needed(space, &segments, &Size::SMALL) + SEGMENT.max(space.needed() / 128);
-        segments.free * SEGMENT < least && space.segments() > 3
+        let need = self.need(space, &segments, &Size::SMALL);
+        self.is_short_of(space, &segments, need.part)
+    }
+
+    fn is_short_of(&self, space: &Space, segments: &Segments, need: u64) -> bool {
+        let least = need + SEGMENT.max(space.needed() / 128);
+        segments.free * SEGMENT < least && segments.stored > 3
     }
 
     /// Free segments that the next commits do not need.
@@ -268,11 +286,15 @@ impl Room {
         let (free, stored) = space.free_and_stored();
         let other = OPEN + self.empty_checkpoint().div_ceil(SEGMENT);
         let data = u64::from(stored).saturating_sub(other);
-        let cleaner = (data + 1).isqrt().saturating_sub(1);
+        let cleaner = match data > MOST_CLEANER * (MOST_CLEANER + 2) {
+            true => MOST_CLEANER,
+            false => ((data + 1).isqrt() - 1).max(1),
+        };
         Segments {
             free: u64::from(free),
+            stored: u64::from(stored),
             data,
-            cleaner: cleaner.clamp(1, MOST_CLEANER),
+            cleaner,
         }
     }
 
@@ -298,9 +320,8 @@ impl Room {
         dirty.saturating_sub(shaped)
     }
 
-    /// Pages that must be free before a commit. While the device can grow, the next checkpoint must
-    /// fit. On a full one, a checkpoint of everything must: it frees all of the log.
-    fn need(&self, segments: &Segments, size: &Size, is_full: bool, step: u64) -> u64 {
+    /// What must be free before a commit.
+    fn need(&self, space: &Space, segments: &Segments, size: &Size) -> Need {
         let pages = self.pages.load(Ordering::Relaxed);
         // Pages that split or merge, and those above them.
         let shaped = match size.only_deletes {
@@ -309,18 +330,20 @@ impl Room {
         };
         let due = self.due.load(Ordering::Relaxed);
         let (others, cleaner) = (self.others(), segments.cleaner * SEGMENT);
-        let written = match is_full {
-            true => cleaner + (others + size.changes.min(pages)) as u64,
-            false if size.only_deletes => cleaner,
-            false => cleaner.max((others as u64).min(step)),
+        let (step, margin) = match size.only_deletes {
+            true => (0, 0),
+            false => (others.min(self.step(space)) as u64, MARGIN),
         };
-        let margin = if size.only_deletes { 0 } else { MARGIN };
-        size.entries() + (shaped + due) as u64 + self.least_checkpoint() + written + margin
+        let least = size.entries() + (shaped + due) as u64 + self.least_checkpoint() + margin;
+        Need {
+            part: least + cleaner.max(step),
+            all: least + cleaner + (others + size.changes.min(pages)) as u64,
+        }
     }
 
     /// Pages that are kept free for the next commits and their checkpoint.
     pub fn reserve(&self, space: &Space) -> u64 {
-        self.needed(space, &self.segments(space), &Size::SMALL)
+        self.needed(space, &self.segments(space))
     }
 
     /// Pages that a checkpoint of a part of the changed pages takes beside what the next commits
@@ -362,9 +385,13 @@ impl Room {
         self.due.fetch_sub(pages as usize, Ordering::AcqRel);
     }
 
-    /// As [`Room::need`], of the device as it is.
-    fn needed(&self, space: &Space, segments: &Segments, size: &Size) -> u64 {
-        self.need(segments, size, space.is_full(), self.step(space) as u64)
+    /// As [`Room::need`], for a small commit on the device as it is.
+    fn needed(&self, space: &Space, segments: &Segments) -> u64 {
+        let need = self.need(space, segments, &Size::SMALL);
+        match space.is_full() {
+            true => need.all,
+            false => need.part,
+        }
     }
 
     /// Free pages beyond those that the next commits and checkpoints need.
@@ -374,9 +401,7 @@ impl Room {
         let step = self.least_checkpoint() + self.step(space) as u64 + MARGIN;
         // What is due is the caller's.
         let due = self.due.load(Ordering::Relaxed) as u64;
-        let needed = self
-            .needed(space, &segments, &Size::SMALL)
-            .saturating_sub(due);
+        let needed = self.needed(space, &segments).saturating_sub(due);
         let kept = needed.max(step) + ahead;
         let (_, beyond) = self.live_room(space, &segments, 0, MARGIN + self.wasted(space));
         (segments.free * SEGMENT)
@@ -385,23 +410,26 @@ impl Room {
     }
 
     /// Free pages that are missing for a commit, beside what others were admitted for.
-    pub fn missing(&self, space: &Space, size: &Size, admitted: u64) -> u64 {
+    pub fn missing(&self, space: &Space, size: &Size, admitted: &mut Admitted<'_>) -> u64 {
         let segments = self.segments(space);
         let free = segments.free * SEGMENT;
-        let need = self.needed(space, &segments, size) + admitted;
-        let mut missing = need.saturating_sub(free);
+        let need = self.need(space, &segments, size);
+        let all = (need.all + admitted.others).saturating_sub(free);
+        let is_full = space.is_full();
+        admitted.is_short = !is_full && self.is_short_of(space, &segments, need.part);
+        let mut missing = match is_full {
+            true => all,
+            false => (need.part + admitted.others).saturating_sub(free),
+        };
         if !size.only_deletes {
             let more = size.entries() + size.leaves() as u64;
             let (live, _) = self.live_room(space, &segments, more, MARGIN);
             missing = missing.max(live * SEGMENT);
         }
-        if !space.is_full() {
-            // ADMIT-5
-            let all = (self.need(&segments, size, true, 0) + admitted).saturating_sub(free);
-            if all > missing {
-                let (live, _) = self.live_room(space, &segments, 0, self.wasted(space));
-                missing = missing.max(all.min(live * SEGMENT));
-            }
+        // ADMIT-5
+        if all > missing {
+            let (live, _) = self.live_room(space, &segments, 0, self.wasted(space));
+            missing = missing.max(all.min(live * SEGMENT));
         }
         missing
     }

@@ -157,6 +157,7 @@ enum Full {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Between {
     Nothing,
+    Checkpoint,
     Closed,
     Killed,
 }
@@ -188,7 +189,7 @@ impl Case {
             mebibytes,
             between: [
                 Between::Nothing,
-                Between::Nothing,
+                Between::Checkpoint,
                 Between::Closed,
                 Between::Killed,
             ][below(4)],
@@ -252,6 +253,14 @@ impl Run {
         }
     }
 
+    /// A checkpoint leaves no log to read, or it says that there is no room.
+    fn checkpoint(&self) {
+        match self.db.checkpoint() {
+            Ok(()) => assert_eq!(self.db.stats().log_bytes, 0),
+            Err(error) => assert!(matches!(error, DbmError::NoSpace(_)), "{error}"),
+        }
+    }
+
     fn check(&self) {
         assert!(content(&self.db.snapshot(), &self.table) == self.model);
     }
@@ -291,7 +300,9 @@ fn fill_and_empty(seed: u64) {
         run.fill(3 * pages * PAGE_SIZE);
     }
     let first = run.model.len();
-    if case.between != Between::Nothing {
+    if case.between == Between::Checkpoint {
+        run.checkpoint();
+    } else if case.between != Between::Nothing {
         // What was never written does not survive a kill.
         if case.between == Between::Closed || case.durability == Durability::None {
             run.db.clone().close().unwrap();
@@ -332,4 +343,52 @@ fn a_full_disk_takes_every_delete() {
     for seed in from..from + number("SENKO_DBM_FULL", 30) {
         fill_and_empty(seed);
     }
+}
+
+/// Another file takes the rest of the disk when many pages have changed. A checkpoint used to write
+/// a part of them and to return as if it had written all.
+#[test]
+fn a_checkpoint_writes_all_or_says_that_there_is_no_room() {
+    let mut refused = 0;
+    for records in [100, 400, 1600, 6400] {
+        let disk = Disk::new(16 << 20 >> 12);
+        let options = Options {
+            threads: 0,
+            log_bytes: 64 << 20,
+            ..quiet()
+        };
+        let db = Database::open_device(Arc::clone(&disk) as _, options.clone()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let put = |number: u32, byte: u8| {
+            let key = number.to_be_bytes();
+            db.run(Durability::Buffered, |tx| {
+                tx.put(&table, &key, &[byte; 200])
+            })
+        };
+        (0..records).for_each(|number| put(number, 0).unwrap());
+        for _ in 0..8 {
+            // The free end goes.
+            db.checkpoint().unwrap();
+            assert_eq!(db.stats().log_bytes, 0);
+        }
+        // Every 20th: leaves change one by one.
+        (0..records)
+            .step_by(20)
+            .for_each(|number| put(number, 1).unwrap());
+        disk.take_rest();
+        match db.checkpoint() {
+            Ok(()) => assert_eq!(db.stats().log_bytes, 0),
+            Err(error) => {
+                assert!(matches!(error, DbmError::NoSpace(_)), "{error}");
+                refused += 1;
+            }
+        }
+        let commit = db.stats().commit;
+        let before = content(&db.snapshot(), &table);
+        db.close().unwrap();
+        let db = Database::open_device(disk.copy() as _, options).unwrap();
+        assert_eq!(db.stats().commit, commit);
+        assert!(content(&db.snapshot(), &db.table("t").unwrap()) == before);
+    }
+    assert!(refused > 0, "the disk always had room");
 }
