@@ -30,6 +30,7 @@ mod disk; // device operations
 mod limit; // RLIMIT_MEMLOCK
 mod ring; // the ring itself: made, probed, fed and entered
 mod spin; // polling for the end of a read before sleeping
+mod submit; // entries of the submission queue
 
 use std::collections::VecDeque;
 use std::io;
@@ -48,22 +49,7 @@ use crate::{ConnId, Event, LoopConfig, SendBatch, SendMode, Waker, net};
 use accept::Acceptor;
 use disk::REGISTERED_DEVICES;
 use ring::{BUFFER_GROUP, Done, Ring};
-
-/// The kind of a submission, in the top byte of its user data; the rest is a slot or index.
-#[derive(Clone, Copy)]
-#[repr(u64)]
-enum Kind {
-    Nothing = 0,
-    Recv = 1,
-    Send = 2,
-    Accept = 3,
-    Wake = 4,
-    Disk = 5,
-}
-
-fn user_data(kind: Kind, index: u32) -> u64 {
-    (kind as u64) << 56 | u64::from(index)
-}
+use submit::Kind;
 
 /// How long `shut_down` waits for the kernel before it leaks the memory in flight.
 const LAST_WAIT: Duration = Duration::from_secs(10);
@@ -220,16 +206,6 @@ impl Uring {
         self.waker.clone()
     }
 
-    /// Queues an entry. It is private to this backend, whose invariants keep the entries' targets
-    /// valid. The table in `Core` owns the buffers of device operations (DISK-1). The connection's
-    /// slot owns batches until their completion (URING-1). The pool owns receive buffers.
-    /// `shut_down` waits for all of them or leaks them.
-    fn push(&mut self, entry: squeue::Entry, kind: Kind, index: u32) {
-        let entry = entry.user_data(user_data(kind, index));
-        // SAFETY: as said above.
-        unsafe { self.ring.push(entry) };
-    }
-
     fn arm_waker(&mut self) {
         // Arms a poll of the event descriptor, which completes at every write to it. Nobody reads
         // its counter, which cannot overflow.
@@ -237,11 +213,6 @@ impl Uring {
             .multi(true)
             .build();
         self.push(entry, Kind::Wake, 0);
-    }
-
-    fn cancel(&mut self, kind: Kind, index: u32) {
-        let entry = opcode::AsyncCancel::new(user_data(kind, index)).build();
-        self.push(entry, Kind::Nothing, 0);
     }
 
     // Connections.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of an open store, and the one place where blocks and logs are exchanged.
+//! The parts of an open store.
 //!
 //! Each part owns its state. Its file in `state/` has all the code that changes it.
 //!
@@ -28,7 +28,6 @@ use parking_lot::{Mutex, MutexGuard};
 use senko_io::Device;
 
 use crate::cache::record_cache::RecordCache;
-use crate::core::change::Change;
 use crate::core::pace::Pace;
 use crate::core::state::counters::Counters;
 use crate::core::state::health::Health;
@@ -118,30 +117,6 @@ impl Core {
     /// A new number for a log or block.
     pub fn next_id(&self) -> u64 {
         self.manifests.lock().take_id()
-    }
-
-    /// Swaps in a version with `change`, after the manifest with the same change is durable
-    /// (CHANGE-1).
-    pub fn replace_blocks(&self, change: Change) -> Result<(), StoreError> {
-        let mut manifests = self.manifests.lock();
-        let (change, spare) = manifests.commit_with(&self.target(), |manifests| {
-            manifests.edit(|manifest| change.enter(manifest, &self.current()));
-            // One more record in the same commit costs nothing. Without space for a log none is
-            // prepared, and the writer that needs it makes room.
-            let writer = self.writer.try_lock();
-            let wanted = !self.spare.is_there()
-                && writer
-                    .as_ref()
-                    .is_some_and(|writer| self.room_for_spare(writer));
-            let spare = wanted.then(|| self.enter_log(manifests));
-            Ok((change, spare.and_then(Result::ok)))
-        })?;
-        if let Some(spare) = spare {
-            self.spare.put(spare);
-        }
-        let generation = manifests.take_generations(1);
-        self.view.publish(|next| change.apply(next, generation));
-        Ok(())
     }
 
     /// Makes an empty log and commits the manifest that names it.

@@ -190,33 +190,4 @@ impl Drive {
     fn pages(&self) -> u64 {
         self.capacity_bytes / self.page_bytes
     }
-
-    /// The counts of all drives since they were new.
-    pub(super) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        for device in &self.devices {
-            totals.host_pages += device.counts().host_writes;
-            totals.programs += device.nand().counts().all_programs();
-            totals.erases += device.nand().counts().all_erases();
-        }
-        totals
-    }
-}
-
-/// Counts of all drives at a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
-    /// Pages that the host wrote.
-    pub(super) host_pages: u64,
-    /// Pages that the flash programmed.
-    pub(super) programs: u64,
-    /// Blocks that were erased.
-    pub(super) erases: u64,
-}
-
-impl Totals {
-    /// The host's pages and the flash's programs.
-    pub(super) fn written(self) -> (u64, u64) {
-        (self.host_pages, self.programs)
-    }
 }

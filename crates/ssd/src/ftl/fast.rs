@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 
+use crate::ftl::isolation::Isolation;
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
 use crate::geometry::{Block, Lpn, Ppn};
@@ -28,17 +29,15 @@ pub(super) const NAME: &str = "fast";
 
 /// FAST, and FASTer, which adds the isolation area (`faster.rs`).
 pub(super) struct Fast {
-    pub(super) name: &'static str,
-    pub(super) blocks: Blocks,
-    pub(super) log_blocks: u32,
+    name: &'static str,
+    blocks: Blocks,
+    log_blocks: u32,
     /// The logical block that is written in order, and its log block.
     sequential: Option<(u32, Block)>,
     /// Random log blocks, the oldest first. Pages are appended to the last.
     random: VecDeque<Block>,
     random_blocks: u32,
-    /// FASTer's pages with a second chance, the oldest block first.
-    pub(super) isolated: VecDeque<Block>,
-    pub(super) isolation_blocks: u32,
+    isolation: Isolation,
 }
 
 /// Builds the layer.
@@ -78,8 +77,7 @@ impl Fast {
             sequential: None,
             random: VecDeque::new(),
             random_blocks: log_blocks - 1 - isolation_blocks,
-            isolated: VecDeque::new(),
-            isolation_blocks,
+            isolation: Isolation::new(isolation_blocks),
         })
     }
 
@@ -92,7 +90,7 @@ impl Fast {
     }
 
     /// Merges a logical block fully, including its sequential log block.
-    pub(super) fn merge(&mut self, nand: &mut Nand, lbn: u32, at: Time) -> Time {
+    fn merge(&mut self, nand: &mut Nand, lbn: u32, at: Time) -> Time {
         let merged = self.blocks.full_merge(nand, lbn, at);
         match self.sequential {
             Some((owner, block)) if owner == lbn => {
@@ -104,7 +102,7 @@ impl Fast {
     }
 
     /// Merges all logical blocks with pages in a log block, and erases it.
-    pub(super) fn merge_all(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
+    fn merge_all(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
         let mut done = at;
         for lbn in self.blocks.logical_blocks_in(nand, victim) {
             done = self.merge(nand, lbn, done);
@@ -117,11 +115,37 @@ impl Fast {
         let Some(victim) = self.random.pop_front() else {
             return at;
         };
-        if self.isolation_blocks > 0 {
+        if self.isolation.most() > 0 {
             self.isolate(nand, victim, at)
         } else {
             self.merge_all(nand, victim, at)
         }
+    }
+
+    /// Copies the valid pages of a log block to the isolation area, and erases it.
+    fn isolate(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
+        let (mut ready, mut done) = (at, at);
+        for lpn in self.blocks.live_in(nand, victim) {
+            let to = match self.isolation.next_page(&mut self.blocks, nand) {
+                Some(page) => page,
+                None => {
+                    if self.isolation.is_full()
+                        && let Some(oldest) = self.isolation.take_oldest()
+                    {
+                        ready = self.merge_all(nand, oldest, done);
+                    }
+                    let block = self.blocks.take();
+                    self.isolation.add(block);
+                    nand.geometry().first_page(block)
+                }
+            };
+            // A merge may have moved it.
+            if self.blocks.is_in(nand, lpn, victim) {
+                done = done.max(self.blocks.copy(nand, lpn, to, ready));
+                self.blocks.counts.gc_pages += 1;
+            }
+        }
+        self.blocks.release(nand, victim, done.max(ready))
     }
 
     fn write_random(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
@@ -145,10 +169,9 @@ impl Fast {
 impl Ftl for Fast {
     fn spec(&self) -> Spec {
         let spec = Spec::plain(self.name).with("log-blocks", self.log_blocks);
-        if self.isolation_blocks > 0 {
-            spec.with("isolation-blocks", self.isolation_blocks)
-        } else {
-            spec
+        match self.isolation.most() {
+            0 => spec,
+            most => spec.with("isolation-blocks", most),
         }
     }
 
@@ -201,14 +224,14 @@ impl Ftl for Fast {
         self.sequential = None;
         let found = self.blocks.scan(nand);
         self.random = self.blocks.adopt(nand, found).into();
-        self.isolated.clear();
+        self.isolation.clear();
         // The two kinds of log blocks can't be distinguished, so the oldest are assumed to be
         // isolated.
         while self.random.len() > self.random_blocks as usize {
-            if self.isolated.len() == self.isolation_blocks as usize {
+            if self.isolation.is_full() {
                 self.reclaim(nand, 0);
             } else if let Some(block) = self.random.pop_front() {
-                self.isolated.push_back(block);
+                self.isolation.add(block);
             }
         }
     }

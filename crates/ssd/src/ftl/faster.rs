@@ -3,8 +3,8 @@
 //!
 //! Idea: in workloads such as OLTP many pages that are still valid when their log block is
 //! reclaimed are overwritten soon after. So they are not merged but copied to the isolation area, a
-//! separate queue of log blocks. Most become invalid there. Pages that are still valid when the
-//! area's oldest block must be freed are merged fully.
+//! separate queue of log blocks (`isolation.rs`). Most become invalid there. Pages that are still
+//! valid when the area's oldest block must be freed are merged fully.
 //!
 //! Source: S.-P. Lim, S.-W. Lee, B. Moon, "FASTer FTL for enterprise-class flash memory SSDs",
 //! SNAPI 2010. Options: `log-blocks`, all of them; `isolation-blocks`, those of the isolation area,
@@ -12,12 +12,11 @@
 //! writes that follow, to even out response times. Here a block of it is merged at once. That
 //! changes when pages are copied and erased, but not how many.
 
+use crate::Error;
 use crate::ftl::Ftl;
 use crate::ftl::fast::Fast;
-use crate::geometry::Block;
 use crate::nand::Nand;
 use crate::spec::Spec;
-use crate::{Error, Time};
 
 /// Its name in specifications.
 pub(super) const NAME: &str = "faster";
@@ -42,34 +41,4 @@ pub(super) fn make(
         log_blocks,
         isolation_blocks,
     )?))
-}
-
-impl Fast {
-    /// Copies the valid pages of a log block to the isolation area, and erases it.
-    pub(super) fn isolate(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
-        let (mut ready, mut done) = (at, at);
-        for lpn in self.blocks.live_in(nand, victim) {
-            let last = self.isolated.back().copied();
-            let room = last.and_then(|last| self.blocks.append(nand, last));
-            let to = match room {
-                Some(page) => page,
-                None => {
-                    if self.isolated.len() == self.isolation_blocks as usize
-                        && let Some(oldest) = self.isolated.pop_front()
-                    {
-                        ready = self.merge_all(nand, oldest, done);
-                    }
-                    let block = self.blocks.take();
-                    self.isolated.push_back(block);
-                    nand.geometry().first_page(block)
-                }
-            };
-            // A merge may have moved it.
-            if self.blocks.is_in(nand, lpn, victim) {
-                done = done.max(self.blocks.copy(nand, lpn, to, ready));
-                self.blocks.counts.gc_pages += 1;
-            }
-        }
-        self.blocks.release(nand, victim, done.max(ready))
-    }
 }

@@ -2,12 +2,14 @@
 //! A change of the sealed part of the store. It is applied to the manifest and to the version that
 //! readers see.
 //!
-//! [`crate::core::Core::replace_blocks`] carries it out: into the manifest, durable, and only then
-//! into the version (CHANGE-1).
+//! [`Core::replace_blocks`] carries it out: into the manifest, durable, and only then into the
+//! version (CHANGE-1).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::StoreError;
+use crate::core::Core;
 use crate::core::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
 use crate::disk::superblock::Manifest;
 use crate::index::ShardMap;
@@ -84,5 +86,31 @@ impl Change {
                 *place = None;
             }
         }
+    }
+}
+
+impl Core {
+    /// Swaps in a version with `change`, after the manifest with the same change is durable
+    /// (CHANGE-1).
+    pub fn replace_blocks(&self, change: Change) -> Result<(), StoreError> {
+        let mut manifests = self.manifests.lock();
+        let (change, spare) = manifests.commit_with(&self.target(), |manifests| {
+            manifests.edit(|manifest| change.enter(manifest, &self.current()));
+            // One more record in the same commit costs nothing. Without space for a log none is
+            // prepared, and the writer that needs it makes room.
+            let writer = self.writer.try_lock();
+            let wanted = !self.spare.is_there()
+                && writer
+                    .as_ref()
+                    .is_some_and(|writer| self.room_for_spare(writer));
+            let spare = wanted.then(|| self.enter_log(manifests));
+            Ok((change, spare.and_then(Result::ok)))
+        })?;
+        if let Some(spare) = spare {
+            self.spare.put(spare);
+        }
+        let generation = manifests.take_generations(1);
+        self.view.publish(|next| change.apply(next, generation));
+        Ok(())
     }
 }

@@ -102,7 +102,7 @@ impl Cache {
     }
 
     /// The block to fold next: the one that was filled first.
-    fn oldest(&mut self) -> Option<Block> {
+    pub(super) fn oldest(&mut self) -> Option<Block> {
         let open = &mut self.open;
         self.full
             .pop_front()
@@ -170,12 +170,6 @@ impl Page {
         self.planes[plane].valid += 1;
         self.moved(lpn, page);
         done
-    }
-
-    /// Folds the plane's oldest block; returns the end. `None` if the cache has none there.
-    pub(super) fn fold(&mut self, nand: &mut Nand, plane: usize, at: Time) -> Option<Time> {
-        let oldest = self.planes[plane].cache.oldest()?;
-        Some(self.collect(nand, plane, oldest, at, Cause::Fold))
     }
 
     /// Folds a full block of the plane that has the most, while there is nothing else to do.
