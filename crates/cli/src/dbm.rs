@@ -149,7 +149,7 @@ enum Command {
         /// All records are one transaction, which is held in memory: all are loaded or none
         #[arg(long, conflicts_with = "batch")]
         whole: bool,
-        /// Records a transaction
+        /// Most records of a transaction, which also ends at 1 MiB
         #[arg(value_name = "N", long, default_value_t = 1000, value_parser = |text: &str| within(text, 1, u32::MAX))]
         batch: u32,
     },

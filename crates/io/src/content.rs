@@ -135,7 +135,7 @@ pub fn find_content<E>(
     Ok(None)
 }
 
-/// Looks for content on a device, as [`find_content`].
+/// Looks for content on a device, as [`find_content`], and behind its last whole page.
 ///
 /// # Errors
 /// The device's errors.
@@ -145,15 +145,25 @@ pub fn content_of(
     ours: impl Fn(u64, &[u8]) -> bool,
 ) -> Result<Option<Content>, IoError> {
     let page = PAGE_SIZE as u64;
-    find_content(
-        device.pages() * page,
+    let end = device.pages() * page;
+    let found = find_content(
+        end,
         |offset, buf| device.read(offset / page, buf, tag),
         |offset| {
             let pages = device.extent(offset / page)?;
             Some(pages.start * page..pages.end * page)
         },
         ours,
-    )
+    )?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    let rest = device.rest()?;
+    let byte = rest.iter().position(|&byte| byte != 0);
+    Ok(byte.map(|byte| Content {
+        name: if end == 0 { name_of(&rest) } else { None },
+        offset: end + byte as u64,
+    }))
 }
 
 /// The parts to read of a sparse file.

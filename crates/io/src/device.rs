@@ -112,6 +112,14 @@ pub trait Device: Send + Sync {
         let end = self.pages();
         (page < end).then_some(page..end)
     }
+    /// The bytes behind the last whole page, of a file that was opened with such. They are lost
+    /// when the file grows.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn rest(&self) -> Result<Vec<u8>, IoError> {
+        Ok(Vec::new())
+    }
     /// Gives back the storage of pages: a file gets a hole there, and a block device discards them.
     /// Reads may then return any data. Before the next write, [`Device::fill`] must get storage for
     /// them. False if the device can't do it.

@@ -30,7 +30,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -385,6 +385,18 @@ impl Device for FlashFile {
         let (page_bytes, end) = (PAGE_SIZE as u64, self.pages());
         let found = length::extent(&self.file, page * page_bytes, end * page_bytes)?;
         Some(found.start / page_bytes..(found.end / page_bytes).min(end))
+    }
+
+    fn rest(&self) -> Result<Vec<u8>, IoError> {
+        let whole = self.found / PAGE_SIZE as u64 * PAGE_SIZE as u64;
+        let mut page = AlignedBuf::new(1);
+        // Direct reads are of whole pages, and end with the file.
+        let bytes = self
+            .file
+            .read_at(&mut page, whole)
+            .map_err(|error| IoError::Os(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        let rest = (self.found - whole) as usize;
+        Ok(page[..bytes.min(rest)].to_vec())
     }
 
     fn room(&self) -> Option<u64> {

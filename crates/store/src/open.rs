@@ -76,7 +76,9 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     if device.pages() < crate::extent::UNIT_PAGES && !options.read_only && options.create {
         // A file that is too short for a store, and is not the beginning of one, belongs to another
         // program, and is not changed.
-        Superblock::check_beginning(&*device)?;
+        if !Superblock::may_begin(&*device)? {
+            refuse_foreign(&*device)?;
+        }
         device
             .grow(crate::extent::UNIT_PAGES)
             .map_err(StoreError::io("growing the file"))?;

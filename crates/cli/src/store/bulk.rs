@@ -42,7 +42,8 @@ pub struct LoadArgs {
     /// json or csv [default: what the file's name or its first character says]
     #[arg(long)]
     format: Option<Format>,
-    /// Rows of a batch; a crash leaves a batch complete or absent
+    /// Most rows of a batch, which also ends at 1 MiB (with a small log, at an eighth of it); a
+    /// crash leaves each batch complete or absent
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = |text: &str| count_in(text, 1..=1_000_000_u64))]
     batch: u64,
     /// Waits until each batch is durable before the next begins

@@ -615,6 +615,28 @@ fn a_file_with_few_pages_of_a_database_is_foreign() {
     assert!(!copy.exists());
 }
 
+/// A file of zeros with one byte of another program is refused and stays as it is. A byte behind
+/// the last whole page used to be overwritten.
+#[test]
+fn a_file_with_one_byte_of_others_is_refused_and_stays_as_it_is() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("foreign");
+    for (bytes, at) in [
+        (1 << 20, (1 << 20) - 1),
+        (1_000_000, 999_999),
+        (16 * PAGE + 1, 16 * PAGE),
+        (5000, 4999),
+        (100, 99),
+    ] {
+        let mut content = vec![0; bytes];
+        content[at] = b'x';
+        std::fs::write(&path, &content).unwrap();
+        let opened = Database::open(&path, Options::default());
+        assert!(matches!(opened, Err(DbmError::Foreign(_))), "{bytes}");
+        assert!(std::fs::read(&path).unwrap() == content, "{bytes}");
+    }
+}
+
 /// Gives a page other bytes without a change of its checksum: 4 bytes at `spare` become what it
 /// takes. So everything that names the page by its checksum still does.
 fn forge(image: &mut [u8], page: usize, spare: usize, edit: impl FnOnce(&mut [u8])) {

@@ -347,20 +347,16 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// Fails if the device begins with anything but a superblock or zeros.
-    pub fn check_beginning(device: &dyn Device) -> Result<(), StoreError> {
+    /// Whether the device begins with a superblock, whole or not.
+    pub fn may_begin(device: &dyn Device) -> Result<bool, StoreError> {
         if device.pages() == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let mut page = AlignedBuf::new(1);
         device
             .read(0, &mut page, Tag::store(Purpose::Recover))
             .map_err(StoreError::io("reading the superblock"))?;
-        if &page[0..8] != MAGIC && page.iter().any(|&byte| byte != 0) {
-            let text = "its first bytes are not a superblock".to_owned();
-            return Err(StoreError::Foreign(text));
-        }
-        Ok(())
+        Ok(&page[0..8] == MAGIC)
     }
 
     /// Whether a page is one that the creation of a store writes before all copies of its

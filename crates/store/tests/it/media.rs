@@ -149,12 +149,18 @@ fn a_store_on_a_read_only_file_system() {
 fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
     let folder = Folder::new("foreign");
     let path = folder.0.join("volume");
-    for (at, mark, told) in [
-        (0x1_0040, &b"_BHRfS_M"[..], "a btrfs file system"),
-        (4096, b"theirs", "data at byte 4096"),
-        ((2 << 20) - 1, b"x", "data at byte 2097151"),
+    for (bytes, at, mark, told) in [
+        (2 << 20, 0x1_0040, &b"_BHRfS_M"[..], "a btrfs file system"),
+        (2 << 20, 4096, b"theirs", "data at byte 4096"),
+        (2 << 20, (2 << 20) - 1, b"x", "data at byte 2097151"),
+        // Behind the last whole page.
+        (2_000_000, 1_999_999, b"x", "data at byte 1999999"),
+        (65_537, 65_536, b"x", "data at byte 65536"),
+        // Shorter than a store.
+        (5000, 4999, b"x", "data at byte 4999"),
+        (65_535, 0, b"x", "data at byte 0"),
     ] {
-        let mut content = vec![0; 2 << 20];
+        let mut content = vec![0; bytes];
         content[at..at + mark.len()].copy_from_slice(mark);
         std::fs::write(&path, &content).unwrap();
         match Store::open(&path, writing()) {
