@@ -343,10 +343,10 @@ impl Database {
         &self.inner.core
     }
 
-    /// Opens a table, or makes it.
+    /// Opens a table, or makes it. It is durable then.
     ///
     /// # Errors
-    /// The name must have 1 to 255 bytes.
+    /// The name must have 1 to 255 bytes. Otherwise the device's errors.
     pub fn create_table(&self, name: &str) -> Result<Table, DbmError> {
         if !crate::records::changes::is_name(name) {
             let text = format!("a table's name has 1 to 255 bytes, not {}", name.len());
@@ -354,6 +354,12 @@ impl Database {
         }
         loop {
             if let Ok(table) = self.table(name) {
+                // The thread that made it may be waiting for the flush, and the process that made
+                // it may have been killed before.
+                if !self.inner.read_only {
+                    let core = self.core();
+                    core.write_until(core.progress.made_table())?;
+                }
                 return Ok(table);
             }
             let name = name.to_owned();

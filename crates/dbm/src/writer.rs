@@ -227,6 +227,7 @@ impl Writer {
             batch: Batch::new(parts.pages, ids, touched),
             catalogue: Arc::clone(&self.catalogue),
         };
+        let tables = *next_table;
         while let Some(node) = last.next().cloned() {
             // The node of a turn has no commit, and the number of the one before it.
             if node.number() > last.number() {
@@ -250,6 +251,9 @@ impl Writer {
             }
         }
         let catalogue = changing.catalogue;
+        if *next_table > tables {
+            parts.progress.make_table(last.number());
+        }
         parts.room.set_unlogged(backlog.all_bytes());
         parts.progress.commit(commits);
         self.publish(parts, last, catalogue);
@@ -270,7 +274,10 @@ impl Writer {
                     self.blob_ids.reserve(blob.first, blob.parts());
                     self.changed.born(blob.first, blob.parts());
                 }
-                Change::CreateTable(id, _) => self.next_table = self.next_table.max(id + 1),
+                Change::CreateTable(id, _) => {
+                    self.next_table = self.next_table.max(id + 1);
+                    parts.progress.make_table(commit);
+                }
                 _ => {}
             }
         }

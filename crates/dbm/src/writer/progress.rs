@@ -12,6 +12,8 @@ pub(crate) struct Progress {
     written: AtomicU64,
     /// The newest commit in the memory beside the device.
     tailed: AtomicU64,
+    /// The newest commit that made a table.
+    made_table: AtomicU64,
     commits: AtomicU64,
     conflicts: AtomicU64,
 }
@@ -24,6 +26,7 @@ impl Progress {
             durable: AtomicU64::new(0),
             written: AtomicU64::new(commit),
             tailed: AtomicU64::new(commit),
+            made_table: AtomicU64::new(commit),
             commits: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
         }
@@ -59,6 +62,16 @@ impl Progress {
 
     pub fn tail(&self, commit: u64) {
         self.tailed.fetch_max(commit, Ordering::AcqRel);
+    }
+
+    /// A commit that made a table.
+    pub fn make_table(&self, commit: u64) {
+        self.made_table.fetch_max(commit, Ordering::AcqRel);
+    }
+
+    /// All tables that are there were made until this commit.
+    pub fn made_table(&self) -> u64 {
+        self.made_table.load(Ordering::Acquire)
     }
 
     pub fn commit(&self, commits: u64) {

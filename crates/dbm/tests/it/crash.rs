@@ -502,6 +502,44 @@ fn a_commit_on_its_way_to_the_log_is_not_acknowledged() {
     });
 }
 
+/// `create_table` of a table that was there returned although its making was not durable yet:
+/// another thread still waited for the flush, or the process that made it had been killed before.
+#[test]
+fn a_table_that_is_found_is_durable() {
+    let gate = Arc::new(Gate {
+        device: FaultyDevice::new(3000, 1),
+        shut: AtomicBool::new(false),
+        reached: AtomicBool::new(false),
+    });
+    let db = Database::open_device(Arc::clone(&gate) as _, quiet()).unwrap();
+    let is_durable = |db: &Database| {
+        db.create_table("t").unwrap();
+        let stats = db.stats();
+        stats.durable == stats.commit
+    };
+    gate.shut.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let maker = scope.spawn(|| db.create_table("t").unwrap());
+        while !gate.reached.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let finder = scope.spawn(|| assert!(is_durable(&db)));
+        // It can't return before the gate opens, however long that takes.
+        for _ in 0..200 {
+            if finder.is_finished() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        gate.shut.store(false, Ordering::SeqCst);
+        maker.join().unwrap();
+        finder.join().unwrap();
+    });
+    let next = Database::open_device(gate.device.copy(2), quiet()).unwrap();
+    assert_eq!(next.stats().durable, 0);
+    assert!(is_durable(&next));
+}
+
 /// Every sequence of up to two steps, with a crash at each write and flush of them. Of those of
 /// three steps it has those that begin with one of the first four steps, or with a
 /// `SENKO_TEST_FACTOR` of 3 all.
