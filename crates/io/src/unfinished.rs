@@ -152,6 +152,9 @@ impl Unfinished {
         match &self.before {
             Before::Nothing => {
                 self.name_new()?;
+                // A draft keeps its mark until it has gone: whoever is killed here leaves one that
+                // the next writer knows.
+                let _ = std::fs::remove_file(&self.draft);
                 owner::unmark(file);
                 return sync_name(&self.path);
             }
@@ -179,8 +182,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // The error was reported already. After a link this is the second name; after a rename it
-        // no longer exists.
+        // The error was reported already. After success it no longer exists.
         let _ = std::fs::remove_file(&self.draft);
     }
 }

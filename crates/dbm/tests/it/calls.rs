@@ -15,7 +15,7 @@ use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
 use crate::recorded::{
-    Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, remove_unknown_drafts,
+    Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, remove_empty_drafts,
 };
 use crate::support::{Limit, number, seed};
 
@@ -461,7 +461,7 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
                 .map_err(|error| error.to_string())
                 .and_then(|db| check(&db, least, true, &states));
             let found = found.unwrap_or_else(|text| panic!("{what}: {text}"));
-            remove_unknown_drafts(folder.path(), &copy, &["data", "copy"]);
+            remove_empty_drafts(folder.path(), &["data", "copy"]);
             if copy.exists() {
                 let copied = Database::open_to_read(&copy, options()).unwrap();
                 check(&copied, BEFORE, true, &states)

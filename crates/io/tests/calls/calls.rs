@@ -233,12 +233,12 @@ pub fn seed(test: &str) -> u64 {
     seed
 }
 
-/// Removes the drafts of some names that lack the mark by which a later process knows them, as the
-/// message asks: the kill came before the mark, or `copy` has its name already.
-pub fn remove_unknown_drafts(folder: &Path, copy: &Path, names: &[&str]) {
+/// Removes the empty drafts of some names, as the message asks: the kill may have come before the
+/// mark by which a later process knows them.
+pub fn remove_empty_drafts(folder: &Path, names: &[&str]) {
     for name in names {
         let draft = folder.join(format!("{name}.part"));
-        if std::fs::metadata(&draft).is_ok_and(|draft| copy.exists() || draft.len() == 0) {
+        if std::fs::metadata(&draft).is_ok_and(|draft| draft.len() == 0) {
             std::fs::remove_file(draft).unwrap();
         }
     }

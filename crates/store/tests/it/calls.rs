@@ -13,7 +13,7 @@ use senko_workload::rng::mix64;
 
 use crate::recorded::{
     Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, number,
-    remove_unknown_drafts, seed,
+    remove_empty_drafts, seed,
 };
 
 /// The child's store, threads, batches and seed; only the child has it.
@@ -553,7 +553,7 @@ fn a_kill_at_any_call_leaves_a_store_that_goes_on() {
                 Ok::<_, String>(counts[0])
             };
             let n = checked(&path, &done).unwrap_or_else(|text| must(text));
-            remove_unknown_drafts(folder.path(), &copy, &["copy"]);
+            remove_empty_drafts(folder.path(), &["copy"]);
             if copy.exists() {
                 checked(&copy, &[PREPARED]).unwrap_or_else(|text| must(text));
                 std::fs::remove_file(&copy).unwrap();
