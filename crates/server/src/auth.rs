@@ -18,6 +18,7 @@ use std::sync::{PoisonError, RwLock};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::settings::{Dialect, Settings};
+use crate::small_file;
 
 /// Users that count in the ascii protocol's file, as in memcached. Further lines are ignored.
 pub const ASCII_USERS: usize = 8;
@@ -167,7 +168,7 @@ impl Source {
 
 fn read_file(path: &Path, form: Form) -> Result<Users, String> {
     let name = path.display();
-    let text = std::fs::read(path)
+    let text = small_file::read(path)
         .map_err(|error| format!("the password file {name} cannot be read: {error}"))?;
     Users::read(&text, form).map_err(|why| format!("the password file {name} is refused: {why}"))
 }

@@ -24,6 +24,7 @@ mod seldom; // log lines that clients can cause
 pub mod session; // one connection's commands: parse, run, wait, answer
 pub mod settings; // all settings, in one struct
 pub mod shared; // the state of all workers: settings, statistics, flush and shutdown requests
+mod small_file; // reads certificates and passwords, and never waits long
 mod parked; // the place of a shard while its worker waits, where other workers can read it
 pub mod watch; // connections of watchers
 pub mod tls; // the server's certificate, and the cipher of one connection

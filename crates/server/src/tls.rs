@@ -37,6 +37,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CertificateError, RootCertStore, ServerConfig};
 
 use crate::settings::{TlsMode, TlsSettings, TlsVerify};
+use crate::small_file;
 use clients::Clients;
 pub use stream::{CIPHERED, Fault, Stream};
 use tickets::Tickets;
@@ -368,5 +369,5 @@ impl Trusted {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| error.to_string())
+    small_file::read(path).map_err(|error| error.to_string())
 }
