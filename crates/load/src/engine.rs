@@ -295,6 +295,9 @@ impl<'a> Engine<'a> {
         }
         let cpu = cpu::of_this_thread().since(&cpu_before);
         let now = self.shared.now();
+        if broken.is_none() && self.is_alone(now) {
+            broken = Some(self.gone(now));
+        }
         let unanswered = self.give_up_on_answers(now);
         self.tally.roll(None);
         // A stalled server is charged for the whole time, not only up to its last answer.

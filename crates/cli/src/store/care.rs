@@ -289,8 +289,9 @@ pub fn verify(args: &VerifyArgs) -> Result<Answer> {
 #[derive(Args, Debug)]
 #[command(
     after_help = "The command only reads the damaged store. It writes every intact element into a new store, page by page, \
-    also after damaged pages. If superblock and manifest are lost, it searches the whole file for blocks and logs, and \
-    deleted keys may come back. Exit code 1 if anything was lost; each loss is listed with its bytes in the file.\n\n\
+    also after damaged pages. If superblock and manifest are lost, it searches the whole file for blocks and logs. \
+    Exit code 1 if anything was lost; each loss is listed with its bytes in the file. Older values and deleted keys come back \
+    if what replaced or deleted them was lost.\n\n\
     Examples:\n  \
     senko store repair data.kv saved.kv\n  \
     senko store repair /dev/nvme1n1 saved.kv --json        a line a loss, then one with the counts"
@@ -360,7 +361,13 @@ fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result
     if report.manifest_lost {
         writeln!(
             out,
-            "the list of blocks and logs was lost: the whole file was searched for them, and deleted keys may have come back"
+            "the list of blocks and logs was lost: the whole file was searched for them"
+        )?;
+    }
+    if report.manifest_lost || !report.lost.is_empty() {
+        writeln!(
+            out,
+            "older values and deleted keys may have come back, if what was lost had replaced or deleted them"
         )?;
     }
     writeln!(

@@ -102,11 +102,7 @@ impl Engine<'_> {
             self.alive_at = now;
             self.failed_tries = 0;
         } else if now - self.alive_at > timeout && tried {
-            let target = &self.shared.plan.settings.target;
-            return Err(format!(
-                "the server at {target} is gone: no connection for {:?}",
-                Duration::from_nanos(timeout)
-            ));
+            return Err(self.gone(now));
         }
         let silent = |conn: &Conn| conn.silences >= SILENCES;
         if !self.conns.is_empty() && self.conns.iter().all(silent) {
@@ -116,6 +112,18 @@ impl Engine<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// Whether there was no connection for longer than the pause between two tries.
+    pub(super) fn is_alone(&self, now: u64) -> bool {
+        let alone = now - self.alive_at > RETRY_NS.1 + LONGEST_WAIT_NS;
+        alone && self.down == self.conns.len() && self.failed_tries > 0
+    }
+
+    pub(super) fn gone(&self, now: u64) -> String {
+        let target = &self.shared.plan.settings.target;
+        let time = Duration::from_millis((now - self.alive_at) / 1_000_000);
+        format!("the server at {target} is gone: no connection for {time:?}")
     }
 
     #[inline]

@@ -494,6 +494,21 @@ fn a_server_that_dies_is_told_and_what_was_measured_is_kept() {
     assert!(error.is_err(), "a second run reaches nobody");
 }
 
+/// A run that ended sooner than `timeout` after its server's death used to end as if all was well.
+#[test]
+fn a_server_that_is_gone_at_the_end_is_told() {
+    let (mix, _) = mix(0.5, 1);
+    let settings = Settings {
+        mix,
+        timeout: Duration::from_secs(3600),
+        steps: vec![Step::Mix(Amount::For(Duration::from_secs(3)))],
+        ..on_fake(Wrong::Dies)
+    };
+    let run = senko_load::run(&settings, &mut |_| {}).map(drop);
+    let why = run.expect_err("the server died").to_string();
+    assert!(why.contains("is gone"), "{why}");
+}
+
 /// A server that accepts connections and never answers used to keep a run of many requests busy
 /// forever.
 #[test]
@@ -562,7 +577,7 @@ fn a_rate_that_is_not_reached_is_told() {
     let (mix, _) = mix(0.5, 1);
     for amount in [
         Amount::For(Duration::from_millis(200)),
-        Amount::Requests(20_000),
+        Amount::Requests(200_000),
     ] {
         let settings = Settings {
             mix: mix.clone(),
