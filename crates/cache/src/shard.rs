@@ -3,8 +3,9 @@
 //!
 //! The other files of this folder add their part as an `impl Shard`: `memory.rs` allocates memory,
 //! `store.rs` stores and deletes, `fetch.rs` reads flash, `demote.rs` writes it, `reclaim.rs` frees
-//! the oldest region, `upkeep.rs` does work that is due without a command. No file outside this
-//! folder can use its fields.
+//! the oldest region, `upkeep.rs` does work that is due without a command. Calls lead one way:
+//! commands, memory, demotion, reclaim, the index, and last `state.rs`. No file outside this folder
+//! can use its fields.
 //!
 //! Always holds:
 //! - SHARD-1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in
@@ -23,13 +24,16 @@ pub(crate) mod outage; // a device out of use: ends operations that waited for i
 mod prefetch; // memory that coming lookups will read
 mod reclaim; // the oldest region becomes free
 pub(crate) mod restore; // the state that outlives the process, and the restore of a shard
+mod state; // what is asked about an item or a slot
 mod stay; // which items leave DRAM if nothing may be evicted
 mod store; // storing, deleting, marking
+mod sweep; // what is dead leaves the index
+mod unlink; // an item leaves the index
 mod upkeep; // work that is due without a command
 
 use senko_io::{FramePool, MappedMemory, PAGE_SIZE};
 
-use crate::arena::{Arena, Handle, MAX_CHUNK};
+use crate::arena::{Arena, MAX_CHUNK};
 use crate::config::ShardConfig;
 use crate::dram::item::ITEM_HEADER;
 use crate::dram::policy;
@@ -39,9 +43,9 @@ use crate::flash::admission::Admitter;
 use crate::flash::log::Log;
 use crate::index::{Index, Slot};
 use crate::key::Key;
-use crate::record::{self, Meta, RECORD_HEADER};
+use crate::record::RECORD_HEADER;
 use crate::stats::CacheStats;
-use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
+use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError};
 use crate::words::{Belongs, State};
 use restore::{Recovered, Restore};
 
@@ -271,51 +275,12 @@ impl Shard {
         Lookup::Flash(FlashRef(flash.0))
     }
 
-    /// Expired, or flushed.
-    #[inline]
-    pub(crate) fn is_dead(&self, item: Handle) -> bool {
-        self.dram.arena().epoch(item) != self.epoch
-            || record::expired(self.dram.arena().item_expiry(item), self.now)
-    }
-
-    /// The log and position of a flash slot; `None` if the record there was reclaimed or flushed
-    /// (SHARD-2).
-    pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
-        self.flash.place(self.index.page(slot), slot.lap())
-    }
-
-    /// Whether the record of a flash slot is gone for good, and not only hidden while its device is
-    /// out of use.
-    pub(crate) fn is_gone(&self, slot: Slot) -> bool {
-        self.flash.is_gone(self.index.page(slot), slot.lap())
-    }
-
-    pub(crate) fn log_of(&self, slot: Slot) -> usize {
-        self.flash.log_at(self.index.page(slot))
-    }
-
-    /// Removes a flash slot if it still exists.
-    pub(crate) fn drop_flash_slot(&mut self, hash: u64, slot: Slot) -> bool {
-        let Some((pos, _)) = self.index.find_same(hash, slot) else {
-            return false;
-        };
-        self.index.remove(pos);
-        self.copy_died(slot);
-        true
-    }
-
     // ---- an item in DRAM ----
 
     /// Counts an access: policy, last access, fetched.
     #[inline]
     pub fn hit(&mut self, item: ItemRef) {
         self.dram.hit(item.0, self.now);
-    }
-    pub fn meta(&self, item: ItemRef) -> Meta {
-        self.dram
-            .arena()
-            .header(item.0)
-            .meta(self.dram.arena().access(item.0))
     }
     /// Key bytes.
     pub fn key(&self, item: ItemRef) -> &[u8] {
@@ -359,34 +324,6 @@ impl Shard {
             .arena()
             .pieces(item.0, RECORD_HEADER, if end { len } else { len - 5 }, each);
     }
-    /// Keeps the item's memory unchanged, whatever happens to the item, until [`Shard::unpin`] with
-    /// the returned number. Answers that are sent straight from DRAM need this. Pieces returned by
-    /// [`Shard::value_pieces`] and [`Shard::answer_pieces`] stay valid as raw memory.
-    pub fn pin(&mut self, item: ItemRef) -> u64 {
-        self.dram.pin(item.0);
-        u64::from(item.0)
-    }
-    /// Ends a pin.
-    pub fn unpin(&mut self, pin: u64) {
-        self.dram.unpin(pin as Handle);
-    }
-    /// The share of the memory for items that pins keep in place.
-    pub fn pinned(&self) -> Pinned {
-        self.dram.pinned(self.items_memory())
-    }
-    /// Bytes of memory for items, without the index.
-    pub fn items_memory(&self) -> usize {
-        self.dram.memory().saturating_sub(self.index.bytes())
-    }
-    /// Keeps the item's memory while room is made for another item. An item that has the most pins
-    /// stays anyway, and gets no further pin.
-    pub(crate) fn try_pin(&mut self, item: ItemRef) -> Option<u64> {
-        self.can_pin(item).then(|| self.pin(item))
-    }
-    /// Whether another pin can be taken (an item takes at most 65,535).
-    pub fn can_pin(&self, item: ItemRef) -> bool {
-        self.dram.arena().pins(item.0) < u16::MAX
-    }
 
     /// The memory of items. A sender of pinned answers may hold it longer than the shard exists.
     pub fn item_memory(&self) -> MappedMemory {
@@ -411,10 +348,6 @@ impl Shard {
         self.stats = CacheStats::default();
         self.dram.reset_counts();
         self.flash.reset_counts();
-    }
-    /// Bytes of an item's key, for `stats detail` and dumps.
-    pub(crate) fn item_hash(&self, item: Handle) -> u64 {
-        Key::new(self.dram.arena().item_key(item), self.config.hash_seed).hash
     }
 }
 

@@ -376,4 +376,68 @@ impl Shard {
         }
         self.stats.demotions += 1;
     }
+
+    /// Moves a live, linked, unpinned item to flash, or says why it stays.
+    pub(crate) fn demote_or_stay<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        item: Handle,
+    ) -> Result<(), AllocError> {
+        let hash = self.item_hash(item);
+        if self.index.find(hash, Slot::is_flash).is_some() {
+            return Err(AllocError::OutOfMemory); // KEEP-3
+        }
+        let header = self.dram.arena().header(item);
+        if self.leave_clean(item, hash) {
+            return Ok(());
+        }
+        let len = header.record_len();
+        let pages = len.div_ceil(PAGE_SIZE) as u64;
+        if self.flash.admitter_mut().affords(len) {
+            for _ in 0..self.flash.logs().len() {
+                let Some(n) = self.flash.choose_log() else {
+                    break;
+                };
+                if pages > self.flash.log(n).most_pages() {
+                    continue;
+                }
+                if self.flash.log(n).must_stream(len) {
+                    match self.begin_stream(queue, n, item, hash, len) {
+                        Err(AllocError::OutOfMemory) => continue,
+                        result => return result,
+                    }
+                }
+                let reserve = self.flash.log(n).reserve();
+                match self.flash.room_now(queue, n, pages, reserve) {
+                    Ok(()) => {
+                        self.flash.admitter_mut().spend_anyway(len);
+                        self.leave_for(queue, n, item, hash, len);
+                        return Ok(());
+                    }
+                    Err(why) if self.may_wait(queue, n, pages, why) => {
+                        return Err(AllocError::Busy);
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        Err(AllocError::OutOfMemory)
+    }
+
+    /// Whether a log that has no place for a record of this many pages will have one once its
+    /// device completes operations.
+    pub(crate) fn may_wait<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        pages: u64,
+        why: NoPlace,
+    ) -> bool {
+        if why == NoPlace::Buffers {
+            return !self.flash.buffers_stall(n);
+        }
+        self.flash.log_mut(n).want(pages);
+        self.reclaim(queue, n);
+        self.flash.space_comes(n)
+    }
 }

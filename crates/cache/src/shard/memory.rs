@@ -237,4 +237,22 @@ impl Shard {
         self.dram.left(class);
         Ok(())
     }
+
+    /// Frees a chunk of a class or a page by moving items to flash.
+    pub(crate) fn make_room_kept<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        class: usize,
+    ) -> Result<(), AllocError> {
+        if let Some(victim) = self.next_victim(class) {
+            match self.evict(queue, victim) {
+                Err(AllocError::OutOfMemory) => {}
+                result => return result,
+            }
+        }
+        if !self.flash.takes_records() {
+            return Err(AllocError::OutOfMemory);
+        }
+        self.shed_page(queue)
+    }
 }

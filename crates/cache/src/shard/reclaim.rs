@@ -19,9 +19,8 @@ use senko_io::{Completion, PAGE_SIZE, Queue};
 use super::fate::Fate;
 use crate::flash::log::NoPlace;
 use crate::flash::reclaim::{Next, Read};
-use crate::index::{Index, Slot};
-use crate::key::Key;
-use crate::record::{self, At, Header, RECORD_HEADER};
+use crate::index::Slot;
+use crate::record::{self, At, Header};
 use crate::shard::Shard;
 use crate::types::FRAME_PAGES;
 
@@ -135,59 +134,6 @@ impl Shard {
         true
     }
 
-    /// Drops a record of the oldest region, or says that it must be written again.
-    pub(super) fn fate(
-        &mut self,
-        n: usize,
-        run: &[u8],
-        at: usize,
-        header: &Header,
-        position: u64,
-    ) -> Fate {
-        let key = Key::new(record::key_at(run, at, header), self.config.hash_seed);
-        let (page, lap) = self.flash.log(n).place_of(position);
-        let here = |index: &Index, slot: Slot| index.page(slot) == page && slot.lap() == lap & 3;
-        // A promoted item loses its clean copy.
-        let mut promoted = 0;
-        let found = self.index.find(key.hash, |slot| {
-            if slot.is_flash() {
-                return here(&self.index, slot);
-            }
-            let item = self.index.handle(slot);
-            let copy = self.dram.arena().flash_copy(item);
-            if copy != Slot::EMPTY
-                && self.index.page(copy) == page
-                && self.dram.arena().item_key(item) == key.bytes
-            {
-                promoted = item;
-            }
-            false
-        });
-        if promoted != 0 {
-            self.dram.set_flash_copy(promoted, Slot::EMPTY);
-        }
-        let Some((pos, slot)) = found else {
-            return Fate::Forget;
-        };
-        let live = !record::expired(header.expiry, self.now)
-            && !self.flash.log(n).is_invalid_for_good(position);
-        let room = self.flash.reclaim(n).reinserted() + header.record_len()
-            <= self.flash.reinsertion_room(n);
-        let hot = slot.hot() > 0 && self.config.reinsert && room;
-        if live && (hot || self.keeps_all()) {
-            return Fate::Reinsert(slot, key.hash);
-        }
-        self.index.remove(pos);
-        if self.keeps_all() && self.flash.log(n).is_unwritten(position) {
-            self.stats.drops_error += 1;
-        } else if live {
-            self.stats.reclaim_drops += 1;
-        } else {
-            self.stats.reclaimed += 1;
-        }
-        Fate::Forget
-    }
-
     /// Writes a record with hits again; false if it has to wait for a write buffer. The record is
     /// dropped if it has no bytes here (it is larger than a frame), if it is damaged, or if there
     /// is no space or budget.
@@ -226,58 +172,5 @@ impl Shard {
         self.write_again(queue, n, slot.with_hot(0), hash, &header, bytes);
         self.flash.reclaim_mut(n).reinsert(len);
         true
-    }
-
-    /// Copies an intact record to a new place, for which there is room. The record's slot equals
-    /// `slot` apart from its hits. It then names the new place, with the hits of `slot`.
-    pub(super) fn write_again<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        n: usize,
-        slot: Slot,
-        hash: u64,
-        header: &Header,
-        bytes: &[u8],
-    ) {
-        let len = header.record_len();
-        let (log, tag) = (self.flash.log_mut(n), self.index.tag(hash));
-        let placed = if len <= PAGE_SIZE {
-            log.place_small(len, tag)
-        } else {
-            log.place_large(len, header.prefix_len(), tag)
-        };
-        let (position, offset) = placed.expect("room was asked for");
-        let text = &bytes[RECORD_HEADER..header.prefix_len()];
-        let mut head = record::flash_head(header, log.generation(position), text);
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&head[4..]), &bytes[RECORD_HEADER..]);
-        head[..4].copy_from_slice(&crc.to_le_bytes());
-        log.put(position, offset, &head);
-        log.put(position, offset + RECORD_HEADER, &bytes[RECORD_HEADER..]);
-        self.flash.settle(queue, n);
-        let (pos, _) = self
-            .index
-            .find_same(hash, slot)
-            .expect("the slot was just found");
-        let moved = self.moved_slot(n, position, slot, hash, header);
-        self.index.set(pos, moved);
-    }
-
-    /// Counts a record that was written again, and returns its new slot.
-    pub(super) fn moved_slot(
-        &mut self,
-        n: usize,
-        position: u64,
-        slot: Slot,
-        hash: u64,
-        header: &Header,
-    ) -> Slot {
-        let len = header.record_len();
-        self.stats.reinsertions += 1;
-        self.stats.reinserted_bytes += len as u64;
-        let page = self.flash.log(n).place_of(position);
-        let pages = len.div_ceil(PAGE_SIZE);
-        self.index
-            .flash_slot(hash, page, pages, header.expiry, self.now)
-            .with_hot(slot.hot())
     }
 }
