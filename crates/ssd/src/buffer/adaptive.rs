@@ -29,6 +29,8 @@
 mod ghost; // the cost of a candidate
 mod judge; // the choice of a candidate
 
+use std::ops::Range;
+
 use crate::Error;
 use crate::buffer::groups::Groups;
 use crate::buffer::{Buffer, Leave, Outgoing, Surroundings};
@@ -149,9 +151,43 @@ struct Adaptive {
     until: usize,
     /// Pages that left each ghost with the last write or flush.
     left: Vec<f64>,
-    /// A bit for each logical page: whether it has left the buffer for the flash, and was not
-    /// trimmed since.
-    on_flash: Vec<u64>,
+    /// The pages that have left the buffer for the flash, and were not trimmed since.
+    on_flash: Pages,
+}
+
+/// A set of logical pages: a bit for each.
+struct Pages(Vec<u64>);
+
+impl Pages {
+    fn new(logical_pages: u32) -> Self {
+        Self(vec![0; logical_pages.div_ceil(64) as usize])
+    }
+
+    /// Whether a page is in the set. Pages beyond the last one are not.
+    fn has(&self, lpn: Lpn) -> bool {
+        let word = self.0.get(lpn as usize / 64);
+        word.is_some_and(|word| word & 1 << (lpn % 64) != 0)
+    }
+
+    fn insert(&mut self, lpn: Lpn) {
+        self.0[lpn as usize / 64] |= 1 << (lpn % 64);
+    }
+
+    fn remove(&mut self, lpn: Lpn) {
+        self.0[lpn as usize / 64] &= !(1 << (lpn % 64));
+    }
+
+    /// The pages of a range that are in the set: for each word, the number of its first page and
+    /// the bits of its pages in the range.
+    fn words(&self, lpns: Range<Lpn>) -> impl Iterator<Item = (Lpn, u64)> + '_ {
+        let words = lpns.start / 64..lpns.end.div_ceil(64).min(self.0.len() as u32);
+        words.map(move |word| {
+            let (first, bits) = (word * 64, self.0[word as usize]);
+            let below = lpns.start.saturating_sub(first);
+            let above = (first + 64).saturating_sub(lpns.end);
+            (first, bits & u64::MAX << below & u64::MAX >> above)
+        })
+    }
 }
 
 /// Which pages the copies see.
@@ -188,7 +224,7 @@ pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer
         held: Groups::new(around),
         behind: Vec::with_capacity(around.capacity),
         until: interval(around.capacity),
-        on_flash: vec![0; around.logical_pages.div_ceil(64) as usize],
+        on_flash: Pages::new(around.logical_pages),
     }))
 }
 
@@ -250,7 +286,7 @@ impl Adaptive {
                 continue;
             }
             if self.held.remove(*lpn).is_some() {
-                note(&mut self.on_flash, *lpn);
+                self.on_flash.insert(*lpn);
                 out.dirty(*lpn);
             } else if *how == Leave::Pad {
                 out.pad(*lpn);
@@ -274,21 +310,10 @@ impl Adaptive {
         }
         for (lpn, _) in &out.pages[first..] {
             self.held.remove(*lpn);
-            note(&mut self.on_flash, *lpn);
+            self.on_flash.insert(*lpn);
         }
         true
     }
-}
-
-/// Whether a page's bit is set. Pages beyond the last one have no bit.
-fn has(bits: &[u64], lpn: Lpn) -> bool {
-    let word = bits.get(lpn as usize / 64);
-    word.is_some_and(|word| word & 1 << (lpn % 64) != 0)
-}
-
-/// Sets a page's bit.
-fn note(bits: &mut [u64], lpn: Lpn) {
-    bits[lpn as usize / 64] |= 1 << (lpn % 64);
 }
 
 impl Buffer for Adaptive {
@@ -313,9 +338,9 @@ impl Buffer for Adaptive {
         if self.until == 0 {
             self.judge();
         }
-        let (seen, bits) = (self.seen, &self.on_flash);
+        let (seen, on_flash) = (self.seen, &self.on_flash);
         for ghost in &mut self.ghosts {
-            ghost.write(lpn, &|lpn| seen.has(lpn), &|lpn| has(bits, lpn));
+            ghost.write(lpn, &|lpn| seen.has(lpn), on_flash);
         }
         self.imitate(Some(lpn), out);
         // The leader holds the new page. If the page is not here and the buffer is full, the buffer
@@ -334,14 +359,14 @@ impl Buffer for Adaptive {
         for ghost in &mut self.ghosts {
             ghost.trim(lpn);
         }
-        self.on_flash[lpn as usize / 64] &= !(1 << (lpn % 64));
+        self.on_flash.remove(lpn);
         self.held.remove(lpn);
     }
 
     fn drain(&mut self, out: &mut Outgoing) {
-        let (seen, bits) = (self.seen, &self.on_flash);
+        let (seen, on_flash) = (self.seen, &self.on_flash);
         for ghost in &mut self.ghosts {
-            ghost.drain(&|lpn| seen.has(lpn), &|lpn| has(bits, lpn));
+            ghost.drain(&|lpn| seen.has(lpn), on_flash);
         }
         self.imitate(None, out);
         while self.catch_up(out) {}
@@ -349,7 +374,7 @@ impl Buffer for Adaptive {
 
     fn table_bytes(&self) -> u64 {
         let ghosts: u64 = self.ghosts.iter().map(Ghost::bytes).sum();
-        let lists = 4 * self.behind.capacity() + 8 * self.on_flash.len();
+        let lists = 4 * self.behind.capacity() + 8 * self.on_flash.0.len();
         self.held.bytes() + ghosts + lists as u64
     }
 }
@@ -361,13 +386,21 @@ mod tests {
     /// A wrong modulus once went unnoticed by tests: another page's bit was set.
     #[test]
     fn each_page_has_a_bit_of_its_own() {
-        let mut bits = vec![0; 3];
+        let mut pages = Pages::new(192);
         for lpn in [0, 63, 70, 191] {
-            assert!(!has(&bits, lpn));
-            note(&mut bits, lpn);
-            assert!(has(&bits, lpn));
+            assert!(!pages.has(lpn));
+            pages.insert(lpn);
+            assert!(pages.has(lpn));
         }
-        assert_eq!(bits, [1 | 1 << 63, 1 << 6, 1 << 63]);
-        assert!(!has(&bits, 192), "pages beyond the last have none");
+        assert_eq!(pages.0, [1 | 1 << 63, 1 << 6, 1 << 63]);
+        assert!(!pages.has(192), "pages beyond the last are in no set");
+        // Parts of words, and a range beyond the last page.
+        let words = |lpns| pages.words(lpns).collect::<Vec<_>>();
+        assert_eq!(words(1..64), [(0, 1 << 63)]);
+        assert_eq!(words(63..71), [(0, 1 << 63), (64, 1 << 6)]);
+        assert_eq!(words(64..70), [(64, 0)]);
+        assert_eq!(words(150..400), [(128, 1 << 63)]);
+        pages.remove(70);
+        assert!(!pages.has(70));
     }
 }

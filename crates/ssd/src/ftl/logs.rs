@@ -157,6 +157,21 @@ impl Blocks {
         self.newest[lpn as usize] = page;
     }
 
+    /// Like [`Blocks::put`] for pages in ascending order that have no version yet, programmed from
+    /// `first` on.
+    pub fn put_new(&mut self, mut lpns: &[Lpn], first: Ppn) {
+        for (lpn, page) in lpns.iter().zip(first..) {
+            self.newest[*lpn as usize] = page;
+        }
+        while let Some(lpn) = lpns.first() {
+            let lbn = lpn / self.pages;
+            let of_block;
+            (of_block, lpns) =
+                lpns.split_at(lpns.partition_point(|lpn| *lpn < (lbn + 1) * self.pages));
+            self.live[lbn as usize] += of_block.len() as u32;
+        }
+    }
+
     /// Forgets a page; returns whether it was the last of its logical block.
     pub fn forget(&mut self, lpn: Lpn) -> bool {
         if self.newest[lpn as usize] == NONE {
@@ -166,6 +181,13 @@ impl Blocks {
         let live = &mut self.live[(lpn / self.pages) as usize];
         *live -= 1;
         *live == 0
+    }
+
+    /// Forgets all pages of some logical blocks.
+    pub fn forget_blocks(&mut self, lpns: Range<Lpn>) {
+        self.newest[lpns.start as usize..lpns.end as usize].fill(NONE);
+        let blocks = lpns.start / self.pages..lpns.end.div_ceil(self.pages);
+        self.live[blocks.start as usize..blocks.end as usize].fill(0);
     }
 
     /// Takes an erased block.

@@ -17,6 +17,7 @@
 //! copied in the order of their block.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
@@ -251,6 +252,8 @@ impl Ftl for Superblocks {
         let extent = self.blocks.pages * self.size;
         for mut rest in lpns.chunk_by(|a, b| a / extent == b / extent) {
             let of = self.super_of(rest[0]);
+            // Without blocks it has no pages yet.
+            let new = self.supers[of].blocks.is_empty() && rest.is_sorted_by(|a, b| a < b);
             while !rest.is_empty() {
                 // The first page may need room, which is found by age.
                 self.clock += 1;
@@ -262,10 +265,15 @@ impl Ftl for Superblocks {
                 let room = self.blocks.pages - nand.next_page(block);
                 let run;
                 (run, rest) = rest.split_at(rest.len().min(room as usize));
-                for (lpn, page) in run.iter().zip(first..) {
-                    self.leave(nand, *lpn);
-                    self.valid[block as usize] += 1;
-                    self.blocks.put(*lpn, page);
+                // Counted first: a page may be in the run twice.
+                self.valid[block as usize] += run.len() as u32;
+                if new {
+                    self.blocks.put_new(run, first);
+                } else {
+                    for (lpn, page) in run.iter().zip(first..) {
+                        self.leave(nand, *lpn);
+                        self.blocks.put(*lpn, page);
+                    }
                 }
                 nand.program_run(first, run);
                 self.clock += run.len() as u64 - 1;
@@ -292,6 +300,28 @@ impl Ftl for Superblocks {
             return self.release_all(nand, of, at);
         }
         at
+    }
+
+    /// Whole superblocks lose all their blocks in one step: no other superblock has pages there.
+    fn trim_many(&mut self, nand: &mut Nand, lpns: Range<Lpn>) {
+        let extent = self.blocks.pages * self.size;
+        let mut next = lpns.start;
+        while next < lpns.end {
+            let of = self.super_of(next);
+            let first = of as Lpn * extent;
+            let end = (first + extent).min(self.blocks.logical_pages);
+            if next == first && end <= lpns.end {
+                self.blocks.forget_blocks(first..end);
+                for block in &self.supers[of].blocks {
+                    self.valid[*block as usize] = 0;
+                }
+                self.release_all(nand, of, 0);
+                next = end;
+            } else {
+                self.trim(nand, next, 0);
+                next += 1;
+            }
+        }
     }
 
     fn locate(&self, lpn: Lpn) -> Option<Ppn> {
@@ -407,6 +437,7 @@ mod tests {
             let first = rng.below(u64::from(LOGICAL)) as Lpn;
             let end = (first + 1 + rng.below(60) as Lpn).min(LOGICAL);
             if rng.below(4) == 0 {
+                // Some ranges hold a whole superblock, of 24 pages.
                 layer.trim_many(&mut nand, first..end);
                 (first..end).for_each(|lpn| _ = other.trim(&mut other_nand, lpn, 0));
             } else {

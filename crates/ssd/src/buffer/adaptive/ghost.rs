@@ -9,6 +9,7 @@
 //! in a log block. Setting up this state costs the candidate nothing.
 
 use crate::Error;
+use crate::buffer::adaptive::Pages;
 use crate::buffer::lists::Lists;
 use crate::buffer::table::Table;
 use crate::buffer::{Buffer, Leave, Outgoing, Surroundings, build};
@@ -157,7 +158,7 @@ impl Model {
 
     /// The copy's extent for one of the drive's. `on_flash` says which pages have been on the
     /// drive's flash.
-    fn place(&mut self, extent: u32, on_flash: &impl Fn(Lpn) -> bool) -> u32 {
+    fn place(&mut self, extent: u32, on_flash: &Pages) -> u32 {
         if let Some(place) = self.places.get(extent) {
             self.order.unlink(place);
             self.order.push_back(0, place);
@@ -180,13 +181,13 @@ impl Model {
     }
 
     /// Replaces an extent of the copy by another extent of the drive.
-    fn replace(&mut self, place: u32, extent: u32, on_flash: &impl Fn(Lpn) -> bool) {
+    fn replace(&mut self, place: u32, extent: u32, on_flash: &Pages) {
         let (to, from) = (place * self.extent, extent * self.extent);
         if self.kind == Kind::Pages {
             // The copy holds no data, so pages of the old extent serve as pages of the new one, as
             // far as it has them.
             for page in 0..self.extent {
-                if self.ftl.locate(to + page).is_some() && !on_flash(from + page) {
+                if self.ftl.locate(to + page).is_some() && !on_flash.has(from + page) {
                     self.ftl.trim(&mut self.nand, to + page, 0);
                 }
             }
@@ -194,14 +195,19 @@ impl Model {
         }
         let before = self.cost();
         self.ftl.trim_many(&mut self.nand, to..to + self.extent);
-        let pages = (0..self.extent).filter(|page| on_flash(from + page));
         self.entering.clear();
-        self.entering.extend(pages.map(|page| to + page));
+        for (first, mut bits) in on_flash.words(from..from + self.extent) {
+            while bits != 0 {
+                self.entering
+                    .push(to + (first + bits.trailing_zeros() - from));
+                bits &= bits - 1;
+            }
+        }
         self.ftl.write_many(&mut self.nand, &self.entering, 0);
         self.moving += (self.cost() - before) * f64::from(self.erased_at_once);
     }
 
-    fn write(&mut self, lpn: Lpn, how: Leave, on_flash: &impl Fn(Lpn) -> bool) {
+    fn write(&mut self, lpn: Lpn, how: Leave, on_flash: &Pages) {
         let place = self.place(lpn / self.extent, on_flash);
         let copied = place * self.extent + lpn % self.extent;
         if how == Leave::Dirty || self.ftl.locate(copied).is_some() {
@@ -263,7 +269,7 @@ impl Ghost {
     }
 
     /// Writes the pages that left to the copy, as far as it sees them.
-    fn let_go(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &impl Fn(Lpn) -> bool) {
+    fn let_go(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &Pages) {
         for (lpn, how) in self.out.pages.iter().filter(|(lpn, _)| seen(*lpn)) {
             self.left += u64::from(*how == Leave::Dirty);
             self.model.write(*lpn, *how, on_flash);
@@ -271,12 +277,7 @@ impl Ghost {
     }
 
     /// The host writes a page.
-    pub fn write(
-        &mut self,
-        lpn: Lpn,
-        seen: &impl Fn(Lpn) -> bool,
-        on_flash: &impl Fn(Lpn) -> bool,
-    ) {
+    pub fn write(&mut self, lpn: Lpn, seen: &impl Fn(Lpn) -> bool, on_flash: &Pages) {
         self.out.pages.clear();
         self.buffer.write(lpn, &mut self.out);
         self.let_go(seen, on_flash);
@@ -289,7 +290,7 @@ impl Ghost {
     }
 
     /// The host flushes.
-    pub fn drain(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &impl Fn(Lpn) -> bool) {
+    pub fn drain(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &Pages) {
         self.out.pages.clear();
         self.buffer.drain(&mut self.out);
         self.let_go(seen, on_flash);
@@ -341,7 +342,7 @@ mod tests {
     /// figures than their erases.
     #[test]
     fn cost_is_erases_and_what_is_owed() {
-        let nowhere = |_| false;
+        let nowhere = Pages::new(1024);
         let mut pages = model("page");
         assert_eq!(pages.cost(), 0.0);
         for lpn in 0..3 {
@@ -432,8 +433,9 @@ mod tests {
     fn an_extent_is_replaced_in_two_steps() {
         let mut model = model("superblock:size=4,log-blocks=4");
         let places = model.extents.len() as u32;
+        let everywhere = Pages(vec![u64::MAX; 64]);
         for extent in 0..places {
-            model.write(extent * model.extent, Leave::Dirty, &|_| true);
+            model.write(extent * model.extent, Leave::Dirty, &everywhere);
         }
         let calls = Arc::new(AtomicU32::new(0));
         let none = ftl::build(&"page".parse().unwrap(), &model.nand, 8).unwrap();
@@ -443,7 +445,7 @@ mod tests {
         });
         for replaced in 1..=5 {
             let extent = places + replaced;
-            model.write(extent * model.extent, Leave::Dirty, &|_| true);
+            model.write(extent * model.extent, Leave::Dirty, &everywhere);
             assert_eq!(calls.load(Ordering::Relaxed), 3 * replaced);
             let place = model.places.get(extent).unwrap() * model.extent;
             let mut pages = place..place + model.extent;
