@@ -109,7 +109,11 @@ fn to_write(path: &Path, access: Access) -> Result<Content, DbmError> {
         opened = Database::open(path, options(path, access));
     }
     let db = opened?;
-    let table = db.create_table(TABLE)?;
+    // One that is there need not be durable: a store waits for no flush either.
+    let table = match db.table(TABLE) {
+        Err(DbmError::NoTable(_)) => db.create_table(TABLE)?,
+        found => found?,
+    };
     if access.truncate {
         db.run(Durability::Synced, |tx| tx.clear(&table))?;
     }

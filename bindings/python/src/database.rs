@@ -145,7 +145,10 @@ fn open(
             db.drop_table(&table)?;
         }
     }
-    db.create_table(MAIN)?;
+    // One that is there need not be durable before a commit is.
+    if let Err(DbmError::NoTable(_)) = db.table(MAIN) {
+        db.create_table(MAIN)?;
+    }
     Ok(db)
 }
 

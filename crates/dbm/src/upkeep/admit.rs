@@ -20,12 +20,19 @@ pub(crate) fn admit<'a>(core: &'a Arc<Core>, size: &Size) -> Result<Admitted<'a>
     let mut admitted = core.room.admit(size);
     let mut missing = || core.room.missing(&core.space, size, &mut admitted);
     let lacking = missing();
-    if lacking == 0 || core.space.grow_if_room(lacking.div_ceil(SEGMENT))? {
+    if lacking == 0 {
+        return Ok(admitted);
+    }
+    if core.space.grow_if_room(lacking.div_ceil(SEGMENT))? {
+        // Whether the device should grow again is as of now.
+        missing();
         return Ok(admitted);
     }
     // The device is full. Checkpoints and cleaning free the space of the log and of dead pages.
+    // While the maps are locked, no maintenance claims pages, which it might give back at once.
+    let mut maps = core.maps.lock();
     for _ in 0..ROUNDS {
-        if missing() == 0 || !make_room(core, &mut core.maps.lock())? {
+        if missing() == 0 || !make_room(core, &mut maps)? {
             break;
         }
     }
