@@ -53,17 +53,26 @@ pub(crate) fn make_room(core: &Arc<Core>, maps: &mut Maps) -> Result<bool, DbmEr
     let state = || (space.free(), room.changed().0, space.needed());
     let before = state();
     let (left, cleaner) = (room.beyond_checkpoint(space), room.cleaner(space));
+    // What other threads write meanwhile may take the room that there was.
+    let mut lost = false;
+    let mut write = |maps: &mut Maps, most, kept| match checkpoint(core, maps, most, kept) {
+        Err(DbmError::NoSpace(_)) => {
+            lost = true;
+            Ok(())
+        }
+        done => done.map(|_| ()),
+    };
     // All changed pages, which frees the log, if the cleaner has its segments then.
     let frees_log = has_room_for_all(core, left, cleaner);
     if frees_log {
-        checkpoint(core, maps, usize::MAX, cleaner)?;
+        write(maps, usize::MAX, cleaner)?;
     }
     if clean_greedily(core, maps)? > 0 {
-        checkpoint(core, maps, 0, 0)?;
+        write(maps, 0, 0)?;
     } else if !frees_log {
         // Their old places are what the cleaner gains next.
-        checkpoint(core, maps, usize::MAX, cleaner.min(left / 2))?;
+        write(maps, usize::MAX, cleaner.min(left / 2))?;
     }
     let after = state();
-    Ok(after.0 > before.0 || after.1 < before.1 || after.2 < before.2)
+    Ok(lost || after.0 > before.0 || after.1 < before.1 || after.2 < before.2)
 }
