@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--memory` is a cap, whatever clients ask for and do not read."""
 
+import ctypes
+import os
 import shutil
 import socket
 import ssl
@@ -97,24 +99,26 @@ def test_small_answers_behind_a_lent_one(senko, threads):
         server.stop()
 
 
-@pytest.mark.parametrize("kind, threads", [("flash", 1), ("flash", 2), ("dram", 1)])
-def test_requests_that_come_faster_than_they_run(senko, kind, threads):
-    """Clients that send sets without end and want no answers are held back by their sockets: nobody
-    is closed, each request is run, others are served.
-    """
-    memory = 88 << 20
-    connections, sets, length = 64, 10_000, 180
-    server = servers.start_senko(kind, "-t", str(threads), memory=memory)
-    errors = []
+class Firehoses:
+    """Clients that send sets without end and want no answers."""
 
-    def firehose(n):
+    CONNECTIONS, SETS, LENGTH = 64, 10_000, 180
+
+    def __init__(self, server):
+        self.server = server
+        self.errors = []
+        self.threads = [threading.Thread(target=self.send, args=(n,)) for n in range(self.CONNECTIONS)]
+        for thread in self.threads:
+            thread.start()
+
+    def send(self, n):
         try:
-            with socket.create_connection(server.address, timeout=300) as sock:
-                value = b"v" * length
-                for start in range(0, sets, 500):
+            with socket.create_connection(self.server.address, timeout=300) as sock:
+                value = b"v" * self.LENGTH
+                for start in range(0, self.SETS, 500):
                     sock.sendall(
                         b"".join(
-                            b"set k%d-%d 0 0 %d noreply\r\n%s\r\n" % (n, m, length, value)
+                            b"set k%d-%d 0 0 %d noreply\r\n%s\r\n" % (n, m, self.LENGTH, value)
                             for m in range(start, start + 500)
                         )
                     )
@@ -123,26 +127,93 @@ def test_requests_that_come_faster_than_they_run(senko, kind, threads):
                 answer = sock.recv(64)
                 assert answer == b"MN\r\n", answer
         except Exception as error:  # told by the test, not by the thread
-            errors.append(error)
+            self.errors.append(error)
 
+    def run(self):
+        """Whether some still send."""
+        return any(thread.is_alive() for thread in self.threads)
+
+    def end(self):
+        """Each request was run, and nobody was closed."""
+        for thread in self.threads:
+            thread.join()
+        assert not self.errors, self.errors[:3]
+        stats = self.server.stats()
+        assert int(stats["cmd_set"]) == self.CONNECTIONS * self.SETS
+        assert int(stats["senko_slow_readers_closed"]) == 0
+
+
+@pytest.mark.parametrize("kind, threads", [("flash", 1), ("flash", 2), ("dram", 1)])
+def test_requests_that_come_faster_than_they_run(senko, kind, threads):
+    """Clients that send faster than the server runs are held back by their sockets: nobody is closed,
+    each request is run, others are served.
+    """
+    memory = 88 << 20
+    server = servers.start_senko(kind, "-t", str(threads), memory=memory)
     try:
-        threads_of_clients = [threading.Thread(target=firehose, args=(n,)) for n in range(connections)]
-        for thread in threads_of_clients:
-            thread.start()
+        clients = Firehoses(server)
         asked = 0
-        while any(thread.is_alive() for thread in threads_of_clients):
+        while clients.run():
             assert server.ask(b"get none\r\n") == b"END\r\n"
             asked += 1
             time.sleep(0.01)
-        for thread in threads_of_clients:
-            thread.join()
-        assert not errors, errors[:3]
+        clients.end()
         assert asked > 0
-        stats = server.stats()
-        assert int(stats["cmd_set"]) == connections * sets
-        assert int(stats["senko_slow_readers_closed"]) == 0
         if threads == 1:
             assert peak(server) <= memory * 1.08, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+    finally:
+        server.stop()
+
+
+class SlowThread:
+    """A thread of another process that runs for moments only, as if others had its processor."""
+
+    CONT, DETACH, SEIZE, INTERRUPT = 7, 17, 0x4206, 0x4207
+    WALL = 0x40000000
+
+    def __init__(self, pid, name):
+        tasks = "/proc/%d/task" % pid
+        named = {open(os.path.join(tasks, tid, "comm")).read().strip(): int(tid) for tid in os.listdir(tasks)}
+        self.tid = named[name]
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.ptrace.argtypes = [ctypes.c_long] * 4
+        self.libc.ptrace.restype = ctypes.c_long
+
+    def ptrace(self, request):
+        if self.libc.ptrace(request, self.tid, 0, 0) < 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+
+    def stop(self):
+        self.ptrace(self.INTERRUPT)
+        os.waitpid(self.tid, self.WALL)
+
+    def run_a_moment(self):
+        self.ptrace(self.CONT)
+        time.sleep(0.003)
+        self.stop()
+
+    def __enter__(self):
+        self.ptrace(self.SEIZE)
+        self.stop()
+        return self
+
+    def __exit__(self, *_):
+        self.ptrace(self.DETACH)
+
+
+@pytest.mark.parametrize("slow", ["senko-worker0", "senko-worker1"])
+def test_a_worker_that_seldom_runs_closes_nobody(senko, slow):
+    """Clients whose requests wait for a worker that gets little of a processor are held back by their
+    sockets, whatever the other worker could still receive.
+    """
+    server = servers.start_senko("flash", "-t", "2", memory=88 << 20)
+    try:
+        with SlowThread(server.process.pid, slow) as thread:
+            clients = Firehoses(server)
+            while clients.run():
+                time.sleep(0.02)
+                thread.run_a_moment()
+        clients.end()
     finally:
         server.stop()
 

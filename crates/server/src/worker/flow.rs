@@ -17,8 +17,8 @@
 //!     Its answers are bounded by its session's window.
 //!   - Requests that can't run yet may take half of the plan's `pending`. Beyond that, nothing is
 //!     received from a connection that has any, until they have run ([`Worker::settle`]). The loop
-//!     receives from the others in turn, [`SMALL_RECEIVE`] bytes from each
-//!     ([`Worker::give_back_buffers`]).
+//!     receives from the others in turn, [`SMALL_RECEIVE`] bytes from each. Beyond one and a half
+//!     `pending` it receives nothing ([`Worker::give_back_buffers`]).
 //!   - Requests of another worker's connection hold back that connection, and no other
 //!     ([`Message::Hold`]).
 //!   - While answers and parked commands take half of `pending`, each session's window is small
@@ -87,10 +87,13 @@ impl Worker {
         }
         if self.is_crowded() {
             // A receive under way takes a whole buffer. Beyond `pending`, one receive per round
-            // brings less than the round's requests use up, so no connection has to be closed.
-            let few = match self.conns.sums().backlog > self.pending {
-                true => 1,
-                false => FEW_BUFFERS.min(self.withheld.len()),
+            // brings less than the round's requests use up. If they use up nothing, because all
+            // wait for a worker that does not run, nothing more is received: what arrived keeps
+            // within the bound beyond which connections are closed.
+            let few = match self.conns.sums().backlog {
+                backlog if backlog > self.pending + self.pending / 2 => 0,
+                backlog if backlog > self.pending => 1,
+                _ => FEW_BUFFERS.min(self.withheld.len()),
             };
             self.withheld.drain(..few);
         } else {
