@@ -39,7 +39,7 @@ use folder::sync_found_name;
 pub(crate) use folder::{folder_of, sync_folder, sync_name};
 use found::Found;
 pub(crate) use lock::Claim;
-pub(crate) use place::refuse_file_in_dev;
+pub use place::refuse_file_in_dev;
 
 use crate::device::read_in_turn;
 use crate::fault::{Fault, FaultSwitch};

@@ -52,7 +52,7 @@ pub use event::{BackendChoice, ConnId, Event, ListenerId, LoopConfig};
 pub use event_loop::{Backend, EventLoop};
 pub use file::fork_count::forks;
 pub use file::told::error_number;
-pub use file::{FileId, FileOptions, FlashFile, discard_bytes};
+pub use file::{FileId, FileOptions, FlashFile, discard_bytes, refuse_file_in_dev};
 pub use file_system::FileSystem;
 pub use net::{Listener, SocketFile, connect_tcp, connect_unix};
 pub use observe::observe_stores;

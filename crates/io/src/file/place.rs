@@ -28,19 +28,24 @@ fn end_of_links(path: &Path) -> PathBuf {
     }
     match (std::fs::canonicalize(folder_of(&path)), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
-        _ => path,
+        _ => std::path::absolute(&path).unwrap_or(path),
     }
 }
 
-/// Refuses a name in `/dev` at which there is nothing, or a regular file. A file system that is
-/// mounted below `/dev`, such as `/dev/shm`, is a place like any other.
-pub(crate) fn refuse_file_in_dev(path: &Path) -> io::Result<()> {
+/// Checks a name at which a file or folder may be made. A file system that is mounted below `/dev`,
+/// such as `/dev/shm`, is a place like any other.
+///
+/// # Errors
+/// One sentence, if the name is in `/dev`, and nothing or a regular file is there.
+pub fn refuse_file_in_dev(path: &Path) -> io::Result<()> {
     let (end, found) = (end_of_links(path), metadata(path).ok());
     if !end.starts_with(DEVICES) || end.starts_with(SHARED_MEMORY) {
         return Ok(());
     }
     let device = |path: &Path| metadata(path).map(|meta| meta.dev()).ok();
-    if device(folder_of(&end)) != device(Path::new(DEVICES)) {
+    // Folders on the way that are missing would be made in the last one that exists.
+    let mut folder = end.ancestors().skip(1);
+    if folder.find_map(device) != device(Path::new(DEVICES)) {
         return Ok(());
     }
     let name = path.display();
@@ -94,6 +99,8 @@ mod tests {
             }
             assert!(!Path::new(&name).exists());
         }
+        let below = Path::new(&name).join("data/file");
+        assert!(refuse_file_in_dev(&below).is_err());
         std::fs::remove_dir_all(&folder).unwrap();
         // Devices, and folders that are not of devices.
         assert!(refuse_file_in_dev(Path::new("/dev/null")).is_ok());

@@ -124,6 +124,7 @@ fn uniques_of_today() -> u64 {
 /// One sentence with the path.
 pub fn make_folder(dir: &Path) -> Result<(), ServerError> {
     let dir_text = dir.display();
+    senko_io::refuse_file_in_dev(dir).map_err(|e| fail(e.to_string()))?;
     std::fs::create_dir_all(dir).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => fail(format!(
             "{dir_text} is not a folder, and cannot be the data directory"

@@ -334,6 +334,17 @@ fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// A start that was refused because of its data directory left an empty folder in `/dev`.
+#[test]
+fn no_folder_is_made_in_dev() {
+    let name = format!("/dev/senko-none-{}", std::process::id());
+    for dir in [Path::new(&name), &Path::new(&name).join("data")] {
+        let told = make_folder(dir).unwrap_err();
+        assert!(told.0.contains("there is no device"), "{told:?}");
+        assert!(!Path::new(&name).exists());
+    }
+}
+
 /// The names of shared memory were once fixed for all starts. Another user could see one, and make
 /// a file with that name after the server had stopped. Then the next start was refused.
 #[test]
