@@ -213,7 +213,7 @@ fn flip_everything(base: &Arc<Vec<u8>>, model: &Model, name: &str) {
                 continue;
             }
             // The copies lie in files, which take longer.
-            let copy = folder.0.join(format!("{flips}"));
+            let copy = folder.0.join("backup");
             let reader = Options {
                 read_only: true,
                 ..options()
@@ -223,13 +223,15 @@ fn flip_everything(base: &Arc<Vec<u8>>, model: &Model, name: &str) {
             {
                 check_copy(&copy, model, &format!("{what}: a backup"));
             }
-            let copy = folder.0.join(format!("{flips}r"));
+            let _ = std::fs::remove_file(&copy);
+            let copy = folder.0.join("repaired");
             if let Ok(report) = senko_store::repair_device(device, &copy, |_, _| ())
                 && report.lost.is_empty()
                 && right
             {
                 check_copy(&copy, model, &format!("{what}: a repair without a loss"));
             }
+            let _ = std::fs::remove_file(&copy);
         }
     }
     println!("{name}: {flips} flips in {} pages", written.len());
