@@ -145,8 +145,8 @@ class Firehoses:
 
 @pytest.mark.parametrize("kind, threads", [("flash", 1), ("flash", 2), ("dram", 1)])
 def test_requests_that_come_faster_than_they_run(senko, kind, threads):
-    """Clients that send faster than the server runs are held back by their sockets: nobody is closed,
-    each request is run, others are served.
+    """Clients that send faster than the server runs are held back by their sockets: nobody is
+    closed, each request is run, others are served.
     """
     memory = 88 << 20
     server = servers.start_senko(kind, "-t", str(threads), memory=memory)
@@ -203,8 +203,8 @@ class SlowThread:
 
 @pytest.mark.parametrize("slow", ["senko-worker0", "senko-worker1"])
 def test_a_worker_that_seldom_runs_closes_nobody(senko, slow):
-    """Clients whose requests wait for a worker that gets little of a processor are held back by their
-    sockets, whatever the other worker could still receive.
+    """Clients whose requests wait for a worker that gets little of a processor are held back by
+    their sockets, whatever the other worker could still receive.
     """
     server = servers.start_senko("flash", "-t", "2", memory=88 << 20)
     try:

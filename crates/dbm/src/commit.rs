@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The order of commits, and which of two conflicting transactions wins.
 //!
-//! Card: optimistic validation (Kung and Robinson 1981; paper D, 2.3), made lock-free. The order is
-//! a list of nodes, one for each commit. A committing transaction walks from its snapshot to the
+//! Card: optimistic validation (Kung and Robinson 1981; paper D, 2.3). Validation is lock-free; a
+//! transaction's begin, and applying and flushing what it wrote, take locks. The order is a list of
+//! nodes, one for each commit. A committing transaction walks from its snapshot to the
 //! end of the list. It compares the keys that each node wrote with the keys and ranges that it read
 //! itself. If it meets a conflict, it ends there, and nobody else ever sees it. At the end of the
 //! list it appends its node by one compare-and-swap. That succeeds only if no other commit came
