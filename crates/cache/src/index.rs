@@ -508,8 +508,10 @@ impl Index {
         let chunk = self.segments[n].chunk;
         let old = Slot(self.lines.u64(chunk, pos.at as usize * 8));
         debug_assert_eq!(self.tag_of(old), self.tag_of(slot));
-        self.note_flash(n, old, false);
-        self.note_flash(n, slot, true);
+        if old.is_flash() != slot.is_flash() {
+            self.note_flash(n, old, false);
+            self.note_flash(n, slot, true);
+        }
         self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
     }
 

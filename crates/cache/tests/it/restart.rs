@@ -753,6 +753,49 @@ fn items_without_a_good_head_are_told_as_damage() {
     }
 }
 
+/// A SET that replaces once took the old slot out of the index and entered a new one: slots moved
+/// between lines, and a kill in between lost the key. It now stores two words: the new item has no
+/// copy on flash, and the key's slot names the new item.
+#[test]
+fn a_set_that_replaces_moves_no_slot() {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
+        return;
+    }
+    let config = config_of(2 << 20, 8 << 20 >> 12, PolicyKind::Lru, 1);
+    let mut r = Restarts::new(config, 1500, 1000, 1);
+    r.steps(3000);
+    let stores = Arc::new(AtomicU64::new(0));
+    let (mut in_dram, mut on_flash) = (0, 0);
+    for n in 0..1500 {
+        let bytes = key_of(n);
+        let key = Key::new(&bytes, HashSeed::default());
+        let Run { shard, queue, .. } = &mut r.run;
+        let Ok(mut draft) = shard.alloc(queue, &key, 0, 0, 100) else {
+            r.run.drain();
+            continue;
+        };
+        shard.fill(&mut draft, &[7; 100]);
+        match shard.lookup(&key) {
+            Lookup::Dram(_) => in_dram += 1,
+            Lookup::Flash(_) => on_flash += 1,
+            Lookup::Miss => {
+                shard.abort(draft);
+                continue;
+            }
+        }
+        let counter = Arc::clone(&stores);
+        stores.store(0, Ordering::Relaxed);
+        observe_stores(Some(Box::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        })));
+        shard.link(draft, None);
+        observe_stores(None);
+        assert_eq!(stores.load(Ordering::Relaxed), 2, "key {n}");
+    }
+    assert!(in_dram > 5 && on_flash > 20, "{in_dram}, {on_flash}");
+}
+
 #[test]
 fn an_origin_is_named_without_what_it_holds() {
     let saved = RestoreFrom::Saved {
