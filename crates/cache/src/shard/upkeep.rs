@@ -16,6 +16,9 @@ use crate::types::{Evicted, FlashRef, ItemRef, Scanned};
 const CRAWL_MS: u64 = 100;
 const CRAWL_STEPS: usize = 3000;
 
+/// The most items of the page being emptied that leave DRAM in a tick.
+const EMPTIED_BY_TICK: usize = 64;
+
 /// The parts in which the items of a segment are visited ([`Shard::scan`]).
 const SCAN_PARTS: u64 = 32;
 
@@ -28,6 +31,7 @@ impl Shard {
             self.reclaim(queue, n);
         }
         self.pump_stream(queue);
+        self.empty_some(queue, EMPTIED_BY_TICK);
         self.flash.retry_parked();
         self.flash.frames_freed(queue);
         if self.now_ms >= self.next_crawl_ms {
