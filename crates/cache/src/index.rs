@@ -38,6 +38,8 @@ const LINE: usize = 8;
 const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
+/// The parts in which the slots of a segment are visited: some hundred slots each.
+pub(crate) const PARTS: usize = 32;
 /// A wave continues while more than this percentage of the slots is in use.
 const FULL_PERCENT: u64 = 90;
 
@@ -365,11 +367,19 @@ impl Index {
     /// Visits the slots that have the hash's tag, in probe order, until `hit` returns true. Returns
     /// that slot and its position.
     #[inline]
-    pub fn find(&self, hash: u64, mut hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
-        let n = self.segment_of(hash);
+    pub fn find(&self, hash: u64, hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
+        self.find_in(self.segment_of(hash), self.tag(hash), hit)
+    }
+
+    #[inline]
+    fn find_in(
+        &self,
+        n: usize,
+        tag: u64,
+        mut hit: impl FnMut(Slot) -> bool,
+    ) -> Option<(Pos, Slot)> {
         let segment = self.segments[n];
         let lines = SEGMENT_LINES[segment.step as usize] as usize;
-        let tag = self.tag(hash);
         let mut line = self.home(tag, lines);
         for _ in 0..lines {
             let bytes: &[u8; 64] = self
@@ -572,14 +582,10 @@ impl Index {
 
     /// Removes a slot of a segment by its value.
     pub fn remove_slot(&mut self, segment: usize, slot: Slot) {
-        let Segment { chunk, step, .. } = self.segments[segment];
-        let at = (0..SEGMENT_LINES[step as usize] as usize * LINE)
-            .find(|at| self.lines.u64(chunk, at * 8) == slot.0);
-        let at = at.expect("the caller has just seen it");
-        self.remove(Pos {
-            segment: segment as u32,
-            at: at as u16,
-        });
+        let (pos, _) = self
+            .find_in(segment, self.tag_of(slot), |s| s == slot)
+            .expect("the caller has just seen it");
+        self.remove(pos);
     }
 
     /// Reads every slot of a segment.
@@ -593,9 +599,27 @@ impl Index {
         }
     }
 
-    /// Which of `parts` parts of the tag range a slot's tag is in.
-    pub fn part_of(&self, slot: Slot, parts: u64) -> u64 {
-        (self.tag_of(slot) * parts) >> self.tag_bits
+    /// Reads the slots of a segment whose tags are in part `part` of the tag range, which has
+    /// [`PARTS`] equal parts. They lie in adjacent lines (INDEX-2), and no others are read.
+    pub fn each_of_part(&self, n: usize, part: usize, mut visit: impl FnMut(Slot)) {
+        let Segment { chunk, step, .. } = self.segments[n];
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        let tag_at = |part: usize| ((part as u64) << self.tag_bits) / PARTS as u64;
+        let tags = tag_at(part)..tag_at(part + 1);
+        let (first, last) = (self.home(tags.start, lines), self.home(tags.end - 1, lines));
+        for line in first..first + lines {
+            let mut full = true;
+            for i in 0..LINE {
+                let slot = Slot(self.lines.u64(chunk, (line % lines * LINE + i) * 8));
+                full &= slot != Slot::EMPTY;
+                if slot != Slot::EMPTY && tags.contains(&self.tag_of(slot)) {
+                    visit(slot);
+                }
+            }
+            if line >= last && !full {
+                return;
+            }
+        }
     }
 
     #[inline]
@@ -738,6 +762,43 @@ mod tests {
                     assert!(slot.expired(now + life + 4096), "life {life}");
                 }
             }
+        }
+    }
+
+    /// All parts of a segment together have each of its slots once, wherever it overflowed to.
+    #[test]
+    fn parts_are_the_whole() {
+        let mut x = 1_u64;
+        for few_tags in [false, true] {
+            let mut index = make(1 << 12, 4 << 20);
+            for n in 1..20_000 {
+                x = x
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let mut hash = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                if few_tags {
+                    hash |= hash >> 5 & index.tag_mask;
+                }
+                while let Some(segment) = index.wants_growth(hash) {
+                    assert!(index.grow(segment));
+                }
+                let slot = index.dram_slot(hash, n);
+                index.insert(hash, slot).expect("room");
+            }
+            let mut longest = 0;
+            for n in 0..index.segments() {
+                let (mut all, mut parts) = (Vec::new(), Vec::new());
+                index.each(n, |slot| all.push(slot.0));
+                for part in 0..PARTS {
+                    let before = parts.len();
+                    index.each_of_part(n, part, |slot| parts.push(slot.0));
+                    longest = longest.max(parts.len() - before);
+                }
+                all.sort_unstable();
+                parts.sort_unstable();
+                assert_eq!(all, parts, "segment {n}");
+            }
+            assert!(few_tags || longest < 4096 / PARTS * 2, "{longest}");
         }
     }
 

@@ -67,9 +67,7 @@ pub struct Shard {
     /// The page of DRAM that is being emptied, and how many in a row could not be emptied.
     emptying: Option<emptying::Emptying>,
     emptied_in_vain: usize,
-    /// The segment that the expiry crawler visits next.
-    crawler: usize,
-    next_crawl_ms: u64,
+    crawler: sweep::Crawler,
     /// Set after no page of DRAM was found that can be emptied, until that may have changed
     /// (`stay.rs`).
     shed_in_vain: bool,
@@ -207,8 +205,7 @@ impl Shard {
             stream: None,
             emptying: None,
             emptied_in_vain: 0,
-            crawler: 0,
-            next_crawl_ms: 0,
+            crawler: sweep::Crawler::default(),
             shed_in_vain: false,
             index: made.index,
             config,

@@ -409,7 +409,7 @@ impl Shard {
             // Items of an epoch 65,536 flushes ago would become visible again, and items of epoch 0
             // at once.
             for n in 0..self.index.segments() {
-                self.sweep_segment(n, true);
+                self.clear_segment(n);
             }
         }
     }

@@ -11,6 +11,8 @@ use crate::queue::MemoryQueue;
 const LEAVE_FOR_A_SET: u64 = 20;
 /// The most that may leave in a tick.
 const LEAVE_IN_A_TICK: u64 = 64;
+/// The most dead items that a tick may remove.
+const DEAD_IN_A_TICK: u64 = 3000;
 
 struct Steps {
     shard: Shard,
@@ -95,4 +97,28 @@ fn no_step_empties_a_page() {
         assert!(bytes(&s) < full * 5 / 8, "{} of {full}", bytes(&s));
         assert!(s.longest <= LEAVE_FOR_A_SET, "{} items left", s.longest);
     }
+}
+
+/// A tick once searched whole segments of the index for what is dead, the more the larger the
+/// index. Now it searches a bounded number of slots, and what remains is found by later ticks.
+#[test]
+fn no_tick_searches_a_segment() {
+    let mut s = Steps::new(config_of(64 << 20, 0, PolicyKind::Lru, 1));
+    let items = 200_000;
+    for n in 0..items {
+        s.set(n, 50);
+    }
+    assert_eq!(s.shard.stats().dram_items, items);
+    s.shard.flush_all();
+    let (mut now, mut before, mut longest) = (1_700_000_000_000, 0, 0);
+    for _ in 0..3000 {
+        now += 100;
+        s.shard.set_now(now);
+        s.shard.tick(&mut s.queue);
+        let removed = s.shard.stats().crawler_reclaimed;
+        longest = longest.max(removed - before);
+        before = removed;
+    }
+    assert_eq!((before, s.shard.stats().dram_items), (items, 0));
+    assert!(longest <= DEAD_IN_A_TICK, "{longest} at once");
 }
