@@ -38,8 +38,10 @@ const LINE: usize = 8;
 const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
-/// The parts in which the slots of a segment are visited: some hundred slots each.
+/// The parts in which the slots of a segment are visited or copied: some hundred slots each.
 pub(crate) const PARTS: usize = 32;
+/// About this many lines are copied in one step of a segment's growth, or one part.
+const COPIED_LINES: usize = 16;
 /// A wave continues while more than this percentage of the slots is in use.
 const FULL_PERCENT: u64 = 90;
 
@@ -48,6 +50,16 @@ const FULL_PERCENT: u64 = 90;
 pub(crate) struct Pos {
     pub segment: u32,
     at: u16,
+}
+
+/// A segment that grows: its slots are copied to a larger one, part by part.
+#[derive(Debug)]
+struct Growing {
+    n: usize,
+    /// The larger segment. It has the slots of the first `parts` parts of the tag range, and every
+    /// change of the segment is made in it too. The segment's word still names the old one.
+    new: Segment,
+    parts: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +88,9 @@ pub(crate) struct Index {
     wave: usize,
     step: u8,
     steps: usize,
+    growing: Option<Growing>,
+    /// Memory for the slots that are being copied.
+    copied: Vec<Slot>,
     /// The state of CLOCK aging.
     hand: ClockHand,
 }
@@ -109,6 +124,8 @@ impl Index {
             flash_slots: 0,
             wave: 0,
             step: 0,
+            growing: None,
+            copied: Vec::new(),
             hand: ClockHand::default(),
         }
     }
@@ -274,7 +291,8 @@ impl Index {
     /// Bytes that growing a segment adds before the old memory is freed.
     pub fn growth_bytes(&self, n: usize) -> usize {
         let step = self.segments[n].step as usize + 1;
-        if step < self.steps && self.lines.class(step).free == 0 {
+        let begins = self.growing.as_ref().is_none_or(|growing| growing.n != n);
+        if begins && step < self.steps && self.lines.class(step).free == 0 {
             self.lines.page_bytes()
         } else {
             0
@@ -372,13 +390,19 @@ impl Index {
     }
 
     #[inline]
-    fn find_in(
+    fn find_in(&self, n: usize, tag: u64, hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
+        let (at, slot) = self.find_at(self.segments[n], tag, hit)?;
+        let segment = n as u32;
+        Some((Pos { segment, at }, slot))
+    }
+
+    #[inline]
+    fn find_at(
         &self,
-        n: usize,
+        segment: Segment,
         tag: u64,
         mut hit: impl FnMut(Slot) -> bool,
-    ) -> Option<(Pos, Slot)> {
-        let segment = self.segments[n];
+    ) -> Option<(u16, Slot)> {
         let lines = SEGMENT_LINES[segment.step as usize] as usize;
         let mut line = self.home(tag, lines);
         for _ in 0..lines {
@@ -393,13 +417,7 @@ impl Index {
                     bytes[i * 8..i * 8 + 8].try_into().expect("8 bytes"),
                 ));
                 if slot.0 & self.tag_mask == tag && slot.0 != 0 && hit(slot) {
-                    return Some((
-                        Pos {
-                            segment: n as u32,
-                            at: (line * LINE + i) as u16,
-                        },
-                        slot,
-                    ));
+                    return Some(((line * LINE + i) as u16, slot));
                 }
                 full &= slot.0 != 0;
             }
@@ -416,18 +434,30 @@ impl Index {
         self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// A segment that must grow before the next insertion: the segment of `hash` if it is almost
-    /// full, otherwise the next of the wave if the whole index is full enough.
+    /// A segment that must grow: the one that is growing, the segment of `hash` if it is almost
+    /// full, or the next of the wave if the whole index is full enough.
     pub fn wants_growth(&self, hash: u64) -> Option<usize> {
+        if let Some(growing) = &self.growing {
+            return Some(growing.n);
+        }
         let n = self.segment_of(hash);
         let s = self.segments[n];
         let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
-        if s.count as usize + 2 > slots && (s.step as usize) + 1 < self.steps {
+        // Large segments begin to grow a little earlier, because growth takes many insertions.
+        let spare = (slots / 64).max(2);
+        if s.count as usize + spare > slots && (s.step as usize) + 1 < self.steps {
             return Some(n);
         }
         let room = self.line_count() * LINE as u64;
         let full = self.slots * 100 > room * FULL_PERCENT && (self.step as usize) + 1 < self.steps;
         full.then_some(self.wave)
+    }
+
+    /// Whether the segment of `hash` may have no room for the next insertions, but can grow.
+    pub fn is_full_at(&self, hash: u64) -> bool {
+        let s = self.segments[self.segment_of(hash)];
+        let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
+        s.count as usize + 2 > slots && (s.step as usize) + 1 < self.steps
     }
 
     /// Slots that the segment of `hash` could still take, including all growth that is possible.
@@ -450,35 +480,29 @@ impl Index {
     /// Rebuilds a segment that [`Index::wants_growth`] named, one step larger unless it grew before
     /// the wave. Returns false if all of the index's memory is in use.
     pub fn grow(&mut self, n: usize) -> bool {
+        let other = self.growing.take_if(|growing| growing.n != n);
+        let grown = self.grow_by(n, usize::MAX).is_some();
+        if other.is_some() {
+            self.growing = other;
+        }
+        grown
+    }
+
+    /// Makes a step of that: copies a part of the slots. Returns whether the segment has grown, or
+    /// `None` if all of the index's memory is in use.
+    pub fn grow_some(&mut self, n: usize) -> Option<bool> {
+        self.grow_by(n, COPIED_LINES)
+    }
+
+    fn grow_by(&mut self, n: usize, lines: usize) -> Option<bool> {
         let of_wave = n == self.wave;
         if !of_wave || self.segments[n].step == self.step {
-            let old = self.segments[n];
-            let step = old.step as usize + 1;
-            if step >= self.steps {
-                return false;
+            if self.growing.is_none() {
+                self.begin_growth(n)?;
             }
-            let Some(chunk) = self.lines.alloc(step) else {
-                return false;
-            };
-            self.segments[n] = Segment {
-                chunk,
-                count: 0,
-                flash: 0,
-                step: step as u8,
-            };
-            self.wipe(n);
-            for at in 0..SEGMENT_LINES[old.step as usize] as usize * LINE {
-                let slot = Slot(self.lines.u64(old.chunk, at * 8));
-                if slot != Slot::EMPTY {
-                    self.insert_in(n, slot)
-                        .expect("a larger segment holds what a smaller one held");
-                    self.slots -= 1;
-                    self.flash_slots -= u64::from(slot.is_flash());
-                }
+            if !self.copy_parts(lines) {
+                return Some(false);
             }
-            // The old segment stays whole until the new one is complete and named (RESTART-2).
-            self.publish(n);
-            self.lines.free(old.chunk);
         }
         if of_wave {
             self.wave += 1;
@@ -487,24 +511,101 @@ impl Index {
                 self.step += 1;
             }
         }
+        Some(true)
+    }
+
+    fn begin_growth(&mut self, n: usize) -> Option<()> {
+        let step = self.segments[n].step as usize + 1;
+        if step >= self.steps {
+            return None;
+        }
+        let new = Segment {
+            chunk: self.lines.alloc(step)?,
+            count: 0,
+            flash: 0,
+            step: step as u8,
+        };
+        self.clear(new);
+        self.growing = Some(Growing { n, new, parts: 0 });
+        Some(())
+    }
+
+    /// Copies the slots of some parts of the segment that grows. After the last, the new segment
+    /// takes the place of the old one. Returns whether it does.
+    fn copy_parts(&mut self, lines: usize) -> bool {
+        let Some(&Growing { n, new, parts }) = self.growing.as_ref() else {
+            return false;
+        };
+        let old = self.segments[n];
+        let of_all = lines.saturating_mul(PARTS) / SEGMENT_LINES[old.step as usize] as usize;
+        let to = PARTS.min(parts + of_all.max(1));
+        let mut copied = std::mem::take(&mut self.copied);
+        if (parts, to) == (0, PARTS) {
+            self.each(n, |slot| copied.push(slot));
+        } else {
+            (parts..to).for_each(|part| self.each_of_part(n, part, |slot| copied.push(slot)));
+        }
+        for slot in copied.drain(..) {
+            self.put(new, slot)
+                .expect("a larger segment holds what a smaller one held");
+        }
+        self.copied = copied;
+        if to < PARTS {
+            self.growing = Some(Growing { n, new, parts: to });
+            return false;
+        }
+        self.growing = None;
+        let Segment { count, flash, .. } = old;
+        self.segments[n] = Segment {
+            count,
+            flash,
+            ..new
+        };
+        // The old segment stays whole until the new one is complete and named (RESTART-2).
+        self.publish(n);
+        self.lines.free(old.chunk);
         true
+    }
+
+    /// The larger copy of a segment, if the segment grows and the part of this slot was copied.
+    #[inline]
+    fn copy_of(&self, n: usize, slot: Slot) -> Option<Segment> {
+        let growing = self.growing.as_ref().filter(|growing| growing.n == n)?;
+        let part = (self.tag_of(slot) * PARTS as u64) >> self.tag_bits;
+        ((part as usize) < growing.parts).then_some(growing.new)
+    }
+
+    /// Where a slot lies in the larger copy of its segment. Aging changes hits in the segment only.
+    fn place_in_copy(&self, n: usize, slot: Slot) -> Option<(Segment, u16)> {
+        let copy = self.copy_of(n, slot)?;
+        let alike = |s: Slot| s == slot || slot.is_flash() && s.with_hot(0) == slot.with_hot(0);
+        let (at, _) = self
+            .find_at(copy, self.tag_of(slot), alike)
+            .expect("every change was made in the copy too");
+        Some((copy, at))
     }
 
     pub fn insert(&mut self, hash: u64, slot: Slot) -> Result<(), Full> {
         debug_assert_eq!(self.tag_of(slot), self.tag(hash));
-        self.insert_in(self.segment_of(hash), slot)
+        let n = self.segment_of(hash);
+        self.put(self.segments[n], slot)?;
+        if let Some(copy) = self.copy_of(n, slot) {
+            self.put(copy, slot).expect("the copy is larger");
+        }
+        self.segments[n].count += 1;
+        self.slots += 1;
+        self.note_flash(n, slot, true);
+        Ok(())
     }
 
-    fn insert_in(&mut self, n: usize, slot: Slot) -> Result<(), Full> {
-        let Segment { chunk, step, .. } = self.segments[n];
+    /// Stores a slot in the first free place from its home line on.
+    fn put(&mut self, segment: Segment, slot: Slot) -> Result<(), Full> {
+        let Segment { chunk, step, .. } = segment;
         let slots = SEGMENT_LINES[step as usize] as usize * LINE;
         let mut at = self.home(self.tag_of(slot), slots / LINE) * LINE;
         for _ in 0..slots {
             if self.lines.u64(chunk, at * 8) == 0 {
                 self.lines.set_word(chunk, at * 8, slot.0);
-                self.segments[n].count += 1;
-                self.slots += 1;
-                self.note_flash(n, slot, true);
                 return Ok(());
             }
             at = if at + 1 == slots { 0 } else { at + 1 };
@@ -518,6 +619,9 @@ impl Index {
         let chunk = self.segments[n].chunk;
         let old = Slot(self.lines.u64(chunk, pos.at as usize * 8));
         debug_assert_eq!(self.tag_of(old), self.tag_of(slot));
+        if let Some((copy, at)) = self.place_in_copy(n, old) {
+            self.lines.set_word(copy.chunk, at as usize * 8, slot.0);
+        }
         if old.is_flash() != slot.is_flash() {
             self.note_flash(n, old, false);
             self.note_flash(n, slot, true);
@@ -528,13 +632,20 @@ impl Index {
     /// Removes the slot at a position, and moves later ones back so that INDEX-2 holds.
     pub fn remove(&mut self, pos: Pos) {
         let n = pos.segment as usize;
-        let Segment { chunk, step, .. } = self.segments[n];
-        let lines = SEGMENT_LINES[step as usize] as usize;
+        let gone = Slot(self.lines.u64(self.segments[n].chunk, pos.at as usize * 8));
         self.segments[n].count -= 1;
         self.slots -= 1;
-        let gone = Slot(self.lines.u64(chunk, pos.at as usize * 8));
         self.note_flash(n, gone, false);
-        let mut hole = pos.at as usize;
+        if let Some((copy, at)) = self.place_in_copy(n, gone) {
+            self.take_out(copy, at);
+        }
+        self.take_out(self.segments[n], pos.at);
+    }
+
+    fn take_out(&mut self, segment: Segment, at: u16) {
+        let Segment { chunk, step, .. } = segment;
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        let mut hole = at as usize;
         'holes: loop {
             let hole_line = hole / LINE;
             let was_full =
@@ -628,7 +739,10 @@ impl Index {
     }
 
     pub fn wipe(&mut self, n: usize) {
-        let s = self.segments[n];
+        self.clear(self.segments[n]);
+    }
+
+    fn clear(&mut self, s: Segment) {
         self.lines
             .bytes_mut(s.chunk, 0, SEGMENT_LINES[s.step as usize] as usize * 64)
             .fill(0);
@@ -661,9 +775,14 @@ mod tests {
                 // Few tags: the low bits repeat.
                 let hash = hash & !0xff_ffff | (hash % 4096) << 12;
                 if x >> 40 & 3 != 0 {
+                    // In one step, or some at a time.
                     while let Some(n) = index.wants_growth(hash)
+                        && (seed % 3 == 0 || index.is_full_at(hash))
                         && index.grow(n)
                     {}
+                    if let Some(n) = index.wants_growth(hash) {
+                        index.grow_by(n, 1);
+                    }
                     let slot = index.dram_slot(hash, step);
                     if index.insert(hash, slot).is_ok() {
                         model.insert(step, hash);

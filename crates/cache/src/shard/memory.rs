@@ -112,8 +112,9 @@ impl Shard {
         Ok(None)
     }
 
-    /// Makes segments of the index grow that are almost full, at the cost of items, once these have
-    /// given up the memory. If nothing may be evicted, it uses only free memory.
+    /// Continues the growth of a segment of the index, or begins it if a segment is almost full, at
+    /// the cost of items, once these have given up the memory. If nothing may be evicted, it uses
+    /// only free memory. It copies a part of a segment, unless the segment of `hash` is full.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
             self.share_memory(self.index.growth_bytes(segment));
@@ -122,10 +123,15 @@ impl Shard {
                     return;
                 }
             }
-            if !self.index.grow(segment) {
+            let Some(grown) = self.index.grow_some(segment) else {
+                return;
+            };
+            if grown {
+                self.dram.index_grew();
+            }
+            if !self.index.is_full_at(hash) {
                 return;
             }
-            self.dram.index_grew();
         }
     }
 

@@ -796,6 +796,38 @@ fn a_set_that_replaces_moves_no_slot() {
     assert!(in_dram > 5 && on_flash > 20, "{in_dram}, {on_flash}");
 }
 
+/// A SET once rebuilt a whole segment of the index, thousands of slots, if it was the segment's
+/// turn to grow. Now an allocation copies a part of it.
+#[test]
+fn no_set_copies_a_segment() {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
+        return;
+    }
+    let mut data_dir = DataDir::new(config_of(16 << 20, 0, PolicyKind::Lru, 1));
+    let (mut shard, _) = data_dir.open(RestoreFrom::Empty(None), 0);
+    let mut queue = MemoryQueue::new(0, &FRAMES, 1);
+    let stores = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&stores);
+    observe_stores(Some(Box::new(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    })));
+    let (mut longest, mut all) = (0, 0);
+    for n in 0..80_000_u64 {
+        let name = n.to_le_bytes();
+        let key = Key::new(&name, HashSeed::default());
+        let mut draft = shard.alloc(&mut queue, &key, 0, 0, 20).expect("memory");
+        shard.fill(&mut draft, &[7; 20]);
+        shard.link(draft, None);
+        let words = stores.swap(0, Ordering::Relaxed);
+        (longest, all) = (longest.max(words), all + words);
+    }
+    observe_stores(None);
+    assert_eq!(shard.stats().evictions, 0);
+    assert!(all > 1_000_000, "{all} words: the segments grew often");
+    assert!(longest < 300, "{longest} words in one SET");
+}
+
 #[test]
 fn an_origin_is_named_without_what_it_holds() {
     let saved = RestoreFrom::Saved {
