@@ -12,7 +12,7 @@ use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{Evicted, FlashRef, ItemRef, Scanned};
 
 /// The most items of the page being emptied that leave DRAM in a tick.
-const EMPTIED_BY_TICK: usize = 64;
+const EMPTIED_BY_TICK: usize = 32;
 
 impl Shard {
     /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least

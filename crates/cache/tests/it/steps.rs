@@ -10,7 +10,7 @@ use crate::queue::MemoryQueue;
 /// The most items that may leave DRAM for an allocation of one chunk.
 const LEAVE_FOR_A_SET: u64 = 20;
 /// The most that may leave in a tick.
-const LEAVE_IN_A_TICK: u64 = 64;
+const LEAVE_IN_A_TICK: u64 = 32;
 /// The most dead items that a tick may remove.
 const DEAD_IN_A_TICK: u64 = 3000;
 
