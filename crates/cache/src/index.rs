@@ -24,6 +24,8 @@ mod aging; // which flash items had hits recently
 mod shape; // derived from the sizes that an index was planned for
 mod slot; // what the bits of a slot mean
 
+use std::ops::Range;
+
 use aging::ClockHand;
 use senko_io::AlignedBuf;
 
@@ -540,11 +542,7 @@ impl Index {
         let of_all = lines.saturating_mul(PARTS) / SEGMENT_LINES[old.step as usize] as usize;
         let to = PARTS.min(parts + of_all.max(1));
         let mut copied = std::mem::take(&mut self.copied);
-        if (parts, to) == (0, PARTS) {
-            self.each(n, |slot| copied.push(slot));
-        } else {
-            (parts..to).for_each(|part| self.each_of_part(n, part, |slot| copied.push(slot)));
-        }
+        self.each_of_parts(n, parts..to, |slot| copied.push(slot));
         for slot in copied.drain(..) {
             self.put(new, slot)
                 .expect("a larger segment holds what a smaller one held");
@@ -601,14 +599,16 @@ impl Index {
     /// Stores a slot in the first free place from its home line on.
     fn put(&mut self, segment: Segment, slot: Slot) -> Result<(), Full> {
         let Segment { chunk, step, .. } = segment;
-        let slots = SEGMENT_LINES[step as usize] as usize * LINE;
-        let mut at = self.home(self.tag_of(slot), slots / LINE) * LINE;
-        for _ in 0..slots {
-            if self.lines.u64(chunk, at * 8) == 0 {
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        let mut line = self.home(self.tag_of(slot), lines);
+        for _ in 0..lines {
+            let mut words = self.lines.bytes(chunk, line * 64, 64).chunks_exact(8);
+            if let Some(hole) = words.position(|word| word == [0; 8]) {
+                let at = line * LINE + hole;
                 self.lines.set_word(chunk, at * 8, slot.0);
                 return Ok(());
             }
-            at = if at + 1 == slots { 0 } else { at + 1 };
+            line = if line + 1 == lines { 0 } else { line + 1 };
         }
         Err(Full)
     }
@@ -710,13 +710,13 @@ impl Index {
         }
     }
 
-    /// Reads the slots of a segment whose tags are in part `part` of the tag range, which has
+    /// Reads the slots of a segment whose tags are in these parts of the tag range, which has
     /// [`PARTS`] equal parts. They lie in adjacent lines (INDEX-2), and no others are read.
-    pub fn each_of_part(&self, n: usize, part: usize, mut visit: impl FnMut(Slot)) {
+    pub fn each_of_parts(&self, n: usize, parts: Range<usize>, mut visit: impl FnMut(Slot)) {
         let Segment { chunk, step, .. } = self.segments[n];
         let lines = SEGMENT_LINES[step as usize] as usize;
         let tag_at = |part: usize| ((part as u64) << self.tag_bits) / PARTS as u64;
-        let tags = tag_at(part)..tag_at(part + 1);
+        let tags = tag_at(parts.start)..tag_at(parts.end);
         let (first, last) = (self.home(tags.start, lines), self.home(tags.end - 1, lines));
         for line in first..first + lines {
             let mut full = true;
@@ -910,7 +910,7 @@ mod tests {
                 index.each(n, |slot| all.push(slot.0));
                 for part in 0..PARTS {
                     let before = parts.len();
-                    index.each_of_part(n, part, |slot| parts.push(slot.0));
+                    index.each_of_parts(n, part..part + 1, |slot| parts.push(slot.0));
                     longest = longest.max(parts.len() - before);
                 }
                 all.sort_unstable();

@@ -77,7 +77,7 @@ impl Shard {
         let mut dead_items = Vec::new();
         let mut dead_slots = Vec::new();
         let mut invalid_copies = Vec::new();
-        self.index.each_of_part(n, part, |slot| {
+        self.index.each_of_parts(n, part..part + 1, |slot| {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
                 let copy = self.dram.arena().flash_copy(item);

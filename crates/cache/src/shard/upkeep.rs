@@ -40,7 +40,7 @@ impl Shard {
         if n >= self.index.segments() {
             return None;
         }
-        self.index.each_of_part(n, part, |slot| {
+        self.index.each_of_parts(n, part..part + 1, |slot| {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
                 if !self.is_dead(item) {
