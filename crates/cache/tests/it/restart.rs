@@ -402,6 +402,37 @@ fn a_kill_within_a_command_leaves_what_was_or_what_is() {
     }
 }
 
+/// A kill while pages of DRAM are being emptied, item by item, because the memory shrank.
+#[test]
+fn a_kill_while_a_page_is_half_empty_leaves_what_was() {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
+        return;
+    }
+    for seed in seeds(6_160_000, 3) {
+        let config = config_of(4 << 20, 16 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 2000, 20_000, seed);
+        let mut emptied = 0;
+        for _ in 0..60 {
+            for _ in 0..1500 {
+                let n = r.run.rng.below(2000);
+                r.run.set(n);
+                r.run.device(2);
+            }
+            let moves = r.run.shard.stats().slab_moves;
+            let bytes = r.run.shard.reserved_bytes();
+            assert!(r.run.shard.set_dram_limit(bytes / 2));
+            r.steps(200);
+            emptied += r.run.shard.stats().slab_moves - moves;
+            r.kill(true);
+        }
+        assert!(
+            emptied > 60 && r.kept > r.lost,
+            "seed {seed}: {emptied} pages"
+        );
+    }
+}
+
 /// A process may be killed while it recovers from a kill, and while it stops.
 #[test]
 fn a_kill_within_a_start_or_a_stop_leaves_what_was() {
