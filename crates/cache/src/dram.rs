@@ -90,6 +90,14 @@ impl Dram {
     pub fn alloc(&mut self, class: usize) -> Option<Handle> {
         self.arena.alloc(class)
     }
+    /// The same, also from a reserved page.
+    pub fn alloc_reserved(&mut self, class: usize) -> Option<Handle> {
+        self.arena.alloc_reserved(class)
+    }
+    /// A free chunk of a page that is being emptied.
+    pub fn alloc_emptied(&mut self, page: usize) -> Option<Handle> {
+        self.arena.alloc_emptied(page)
+    }
     /// Makes a chunk the first one of an item.
     pub fn init_item(&mut self, item: Handle, now: u32, epoch: u16) {
         self.arena.init_item(item, now, epoch);
@@ -292,6 +300,11 @@ impl Dram {
     /// did.
     pub fn release_if_empty(&mut self, page: usize) -> bool {
         self.arena.release_if_empty(page)
+    }
+
+    /// Begins or ends the emptying of a page: none of its chunks is given out meanwhile.
+    pub fn set_emptied(&mut self, page: usize, on: bool) {
+        self.arena.set_emptied(page, on);
     }
 
     // ---- memory ----

@@ -24,6 +24,8 @@ mod aging; // which flash items had hits recently
 mod shape; // derived from the sizes that an index was planned for
 mod slot; // what the bits of a slot mean
 
+use std::ops::Range;
+
 use aging::ClockHand;
 use senko_io::AlignedBuf;
 
@@ -38,6 +40,10 @@ const LINE: usize = 8;
 const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
+/// The parts in which the slots of a segment are visited or copied: some hundred slots each.
+pub(crate) const PARTS: usize = 32;
+/// About this many lines are copied in one step of a segment's growth, or one part.
+const COPIED_LINES: usize = 16;
 /// A wave continues while more than this percentage of the slots is in use.
 const FULL_PERCENT: u64 = 90;
 
@@ -46,6 +52,16 @@ const FULL_PERCENT: u64 = 90;
 pub(crate) struct Pos {
     pub segment: u32,
     at: u16,
+}
+
+/// A segment that grows: its slots are copied to a larger one, part by part.
+#[derive(Debug)]
+struct Growing {
+    n: usize,
+    /// The larger segment. It has the slots of the first `parts` parts of the tag range, and every
+    /// change of the segment is made in it too. The segment's word still names the old one.
+    new: Segment,
+    parts: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +90,9 @@ pub(crate) struct Index {
     wave: usize,
     step: u8,
     steps: usize,
+    growing: Option<Growing>,
+    /// Memory for the slots that are being copied.
+    copied: Vec<Slot>,
     /// The state of CLOCK aging.
     hand: ClockHand,
 }
@@ -107,6 +126,8 @@ impl Index {
             flash_slots: 0,
             wave: 0,
             step: 0,
+            growing: None,
+            copied: Vec::new(),
             hand: ClockHand::default(),
         }
     }
@@ -272,7 +293,8 @@ impl Index {
     /// Bytes that growing a segment adds before the old memory is freed.
     pub fn growth_bytes(&self, n: usize) -> usize {
         let step = self.segments[n].step as usize + 1;
-        if step < self.steps && self.lines.class(step).free == 0 {
+        let begins = self.growing.as_ref().is_none_or(|growing| growing.n != n);
+        if begins && step < self.steps && self.lines.class(step).free == 0 {
             self.lines.page_bytes()
         } else {
             0
@@ -365,11 +387,25 @@ impl Index {
     /// Visits the slots that have the hash's tag, in probe order, until `hit` returns true. Returns
     /// that slot and its position.
     #[inline]
-    pub fn find(&self, hash: u64, mut hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
-        let n = self.segment_of(hash);
-        let segment = self.segments[n];
+    pub fn find(&self, hash: u64, hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
+        self.find_in(self.segment_of(hash), self.tag(hash), hit)
+    }
+
+    #[inline]
+    fn find_in(&self, n: usize, tag: u64, hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
+        let (at, slot) = self.find_at(self.segments[n], tag, hit)?;
+        let segment = n as u32;
+        Some((Pos { segment, at }, slot))
+    }
+
+    #[inline]
+    fn find_at(
+        &self,
+        segment: Segment,
+        tag: u64,
+        mut hit: impl FnMut(Slot) -> bool,
+    ) -> Option<(u16, Slot)> {
         let lines = SEGMENT_LINES[segment.step as usize] as usize;
-        let tag = self.tag(hash);
         let mut line = self.home(tag, lines);
         for _ in 0..lines {
             let bytes: &[u8; 64] = self
@@ -383,13 +419,7 @@ impl Index {
                     bytes[i * 8..i * 8 + 8].try_into().expect("8 bytes"),
                 ));
                 if slot.0 & self.tag_mask == tag && slot.0 != 0 && hit(slot) {
-                    return Some((
-                        Pos {
-                            segment: n as u32,
-                            at: (line * LINE + i) as u16,
-                        },
-                        slot,
-                    ));
+                    return Some(((line * LINE + i) as u16, slot));
                 }
                 full &= slot.0 != 0;
             }
@@ -406,18 +436,30 @@ impl Index {
         self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// A segment that must grow before the next insertion: the segment of `hash` if it is almost
-    /// full, otherwise the next of the wave if the whole index is full enough.
+    /// A segment that must grow: the one that is growing, the segment of `hash` if it is almost
+    /// full, or the next of the wave if the whole index is full enough.
     pub fn wants_growth(&self, hash: u64) -> Option<usize> {
+        if let Some(growing) = &self.growing {
+            return Some(growing.n);
+        }
         let n = self.segment_of(hash);
         let s = self.segments[n];
         let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
-        if s.count as usize + 2 > slots && (s.step as usize) + 1 < self.steps {
+        // Large segments begin to grow a little earlier, because growth takes many insertions.
+        let spare = (slots / 64).max(2);
+        if s.count as usize + spare > slots && (s.step as usize) + 1 < self.steps {
             return Some(n);
         }
         let room = self.line_count() * LINE as u64;
         let full = self.slots * 100 > room * FULL_PERCENT && (self.step as usize) + 1 < self.steps;
         full.then_some(self.wave)
+    }
+
+    /// Whether the segment of `hash` may have no room for the next insertions, but can grow.
+    pub fn is_full_at(&self, hash: u64) -> bool {
+        let s = self.segments[self.segment_of(hash)];
+        let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
+        s.count as usize + 2 > slots && (s.step as usize) + 1 < self.steps
     }
 
     /// Slots that the segment of `hash` could still take, including all growth that is possible.
@@ -440,35 +482,29 @@ impl Index {
     /// Rebuilds a segment that [`Index::wants_growth`] named, one step larger unless it grew before
     /// the wave. Returns false if all of the index's memory is in use.
     pub fn grow(&mut self, n: usize) -> bool {
+        let other = self.growing.take_if(|growing| growing.n != n);
+        let grown = self.grow_by(n, usize::MAX).is_some();
+        if other.is_some() {
+            self.growing = other;
+        }
+        grown
+    }
+
+    /// Makes a step of that: copies a part of the slots. Returns whether the segment has grown, or
+    /// `None` if all of the index's memory is in use.
+    pub fn grow_some(&mut self, n: usize) -> Option<bool> {
+        self.grow_by(n, COPIED_LINES)
+    }
+
+    fn grow_by(&mut self, n: usize, lines: usize) -> Option<bool> {
         let of_wave = n == self.wave;
         if !of_wave || self.segments[n].step == self.step {
-            let old = self.segments[n];
-            let step = old.step as usize + 1;
-            if step >= self.steps {
-                return false;
+            if self.growing.is_none() {
+                self.begin_growth(n)?;
             }
-            let Some(chunk) = self.lines.alloc(step) else {
-                return false;
-            };
-            self.segments[n] = Segment {
-                chunk,
-                count: 0,
-                flash: 0,
-                step: step as u8,
-            };
-            self.wipe(n);
-            for at in 0..SEGMENT_LINES[old.step as usize] as usize * LINE {
-                let slot = Slot(self.lines.u64(old.chunk, at * 8));
-                if slot != Slot::EMPTY {
-                    self.insert_in(n, slot)
-                        .expect("a larger segment holds what a smaller one held");
-                    self.slots -= 1;
-                    self.flash_slots -= u64::from(slot.is_flash());
-                }
+            if !self.copy_parts(lines) {
+                return Some(false);
             }
-            // The old segment stays whole until the new one is complete and named (RESTART-2).
-            self.publish(n);
-            self.lines.free(old.chunk);
         }
         if of_wave {
             self.wave += 1;
@@ -477,27 +513,102 @@ impl Index {
                 self.step += 1;
             }
         }
+        Some(true)
+    }
+
+    fn begin_growth(&mut self, n: usize) -> Option<()> {
+        let step = self.segments[n].step as usize + 1;
+        if step >= self.steps {
+            return None;
+        }
+        let new = Segment {
+            chunk: self.lines.alloc(step)?,
+            count: 0,
+            flash: 0,
+            step: step as u8,
+        };
+        self.clear(new);
+        self.growing = Some(Growing { n, new, parts: 0 });
+        Some(())
+    }
+
+    /// Copies the slots of some parts of the segment that grows. After the last, the new segment
+    /// takes the place of the old one. Returns whether it does.
+    fn copy_parts(&mut self, lines: usize) -> bool {
+        let Some(&Growing { n, new, parts }) = self.growing.as_ref() else {
+            return false;
+        };
+        let old = self.segments[n];
+        let of_all = lines.saturating_mul(PARTS) / SEGMENT_LINES[old.step as usize] as usize;
+        let to = PARTS.min(parts + of_all.max(1));
+        let mut copied = std::mem::take(&mut self.copied);
+        self.each_of_parts(n, parts..to, |slot| copied.push(slot));
+        for slot in copied.drain(..) {
+            self.put(new, slot)
+                .expect("a larger segment holds what a smaller one held");
+        }
+        self.copied = copied;
+        if to < PARTS {
+            self.growing = Some(Growing { n, new, parts: to });
+            return false;
+        }
+        self.growing = None;
+        let Segment { count, flash, .. } = old;
+        self.segments[n] = Segment {
+            count,
+            flash,
+            ..new
+        };
+        // The old segment stays whole until the new one is complete and named (RESTART-2).
+        self.publish(n);
+        self.lines.free(old.chunk);
         true
+    }
+
+    /// The larger copy of a segment, if the segment grows and the part of this slot was copied.
+    #[inline]
+    fn copy_of(&self, n: usize, slot: Slot) -> Option<Segment> {
+        let growing = self.growing.as_ref().filter(|growing| growing.n == n)?;
+        let part = (self.tag_of(slot) * PARTS as u64) >> self.tag_bits;
+        ((part as usize) < growing.parts).then_some(growing.new)
+    }
+
+    /// Where a slot lies in the larger copy of its segment. Aging changes hits in the segment only.
+    fn place_in_copy(&self, n: usize, slot: Slot) -> Option<(Segment, u16)> {
+        let copy = self.copy_of(n, slot)?;
+        let alike = |s: Slot| s == slot || slot.is_flash() && s.with_hot(0) == slot.with_hot(0);
+        let (at, _) = self
+            .find_at(copy, self.tag_of(slot), alike)
+            .expect("every change was made in the copy too");
+        Some((copy, at))
     }
 
     pub fn insert(&mut self, hash: u64, slot: Slot) -> Result<(), Full> {
         debug_assert_eq!(self.tag_of(slot), self.tag(hash));
-        self.insert_in(self.segment_of(hash), slot)
+        let n = self.segment_of(hash);
+        self.put(self.segments[n], slot)?;
+        if let Some(copy) = self.copy_of(n, slot) {
+            self.put(copy, slot).expect("the copy is larger");
+        }
+        self.segments[n].count += 1;
+        self.slots += 1;
+        self.note_flash(n, slot, true);
+        Ok(())
     }
 
-    fn insert_in(&mut self, n: usize, slot: Slot) -> Result<(), Full> {
-        let Segment { chunk, step, .. } = self.segments[n];
-        let slots = SEGMENT_LINES[step as usize] as usize * LINE;
-        let mut at = self.home(self.tag_of(slot), slots / LINE) * LINE;
-        for _ in 0..slots {
-            if self.lines.u64(chunk, at * 8) == 0 {
+    /// Stores a slot in the first free place from its home line on.
+    fn put(&mut self, segment: Segment, slot: Slot) -> Result<(), Full> {
+        let Segment { chunk, step, .. } = segment;
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        let mut line = self.home(self.tag_of(slot), lines);
+        for _ in 0..lines {
+            let mut words = self.lines.bytes(chunk, line * 64, 64).chunks_exact(8);
+            if let Some(hole) = words.position(|word| word == [0; 8]) {
+                let at = line * LINE + hole;
                 self.lines.set_word(chunk, at * 8, slot.0);
-                self.segments[n].count += 1;
-                self.slots += 1;
-                self.note_flash(n, slot, true);
                 return Ok(());
             }
-            at = if at + 1 == slots { 0 } else { at + 1 };
+            line = if line + 1 == lines { 0 } else { line + 1 };
         }
         Err(Full)
     }
@@ -508,21 +619,33 @@ impl Index {
         let chunk = self.segments[n].chunk;
         let old = Slot(self.lines.u64(chunk, pos.at as usize * 8));
         debug_assert_eq!(self.tag_of(old), self.tag_of(slot));
-        self.note_flash(n, old, false);
-        self.note_flash(n, slot, true);
+        if let Some((copy, at)) = self.place_in_copy(n, old) {
+            self.lines.set_word(copy.chunk, at as usize * 8, slot.0);
+        }
+        if old.is_flash() != slot.is_flash() {
+            self.note_flash(n, old, false);
+            self.note_flash(n, slot, true);
+        }
         self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
     }
 
     /// Removes the slot at a position, and moves later ones back so that INDEX-2 holds.
     pub fn remove(&mut self, pos: Pos) {
         let n = pos.segment as usize;
-        let Segment { chunk, step, .. } = self.segments[n];
-        let lines = SEGMENT_LINES[step as usize] as usize;
+        let gone = Slot(self.lines.u64(self.segments[n].chunk, pos.at as usize * 8));
         self.segments[n].count -= 1;
         self.slots -= 1;
-        let gone = Slot(self.lines.u64(chunk, pos.at as usize * 8));
         self.note_flash(n, gone, false);
-        let mut hole = pos.at as usize;
+        if let Some((copy, at)) = self.place_in_copy(n, gone) {
+            self.take_out(copy, at);
+        }
+        self.take_out(self.segments[n], pos.at);
+    }
+
+    fn take_out(&mut self, segment: Segment, at: u16) {
+        let Segment { chunk, step, .. } = segment;
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        let mut hole = at as usize;
         'holes: loop {
             let hole_line = hole / LINE;
             let was_full =
@@ -570,14 +693,10 @@ impl Index {
 
     /// Removes a slot of a segment by its value.
     pub fn remove_slot(&mut self, segment: usize, slot: Slot) {
-        let Segment { chunk, step, .. } = self.segments[segment];
-        let at = (0..SEGMENT_LINES[step as usize] as usize * LINE)
-            .find(|at| self.lines.u64(chunk, at * 8) == slot.0);
-        let at = at.expect("the caller has just seen it");
-        self.remove(Pos {
-            segment: segment as u32,
-            at: at as u16,
-        });
+        let (pos, _) = self
+            .find_in(segment, self.tag_of(slot), |s| s == slot)
+            .expect("the caller has just seen it");
+        self.remove(pos);
     }
 
     /// Reads every slot of a segment.
@@ -591,9 +710,27 @@ impl Index {
         }
     }
 
-    /// Which of `parts` parts of the tag range a slot's tag is in.
-    pub fn part_of(&self, slot: Slot, parts: u64) -> u64 {
-        (self.tag_of(slot) * parts) >> self.tag_bits
+    /// Reads the slots of a segment whose tags are in these parts of the tag range, which has
+    /// [`PARTS`] equal parts. They lie in adjacent lines (INDEX-2), and no others are read.
+    pub fn each_of_parts(&self, n: usize, parts: Range<usize>, mut visit: impl FnMut(Slot)) {
+        let Segment { chunk, step, .. } = self.segments[n];
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        let tag_at = |part: usize| ((part as u64) << self.tag_bits) / PARTS as u64;
+        let tags = tag_at(parts.start)..tag_at(parts.end);
+        let (first, last) = (self.home(tags.start, lines), self.home(tags.end - 1, lines));
+        for line in first..first + lines {
+            let mut full = true;
+            for i in 0..LINE {
+                let slot = Slot(self.lines.u64(chunk, (line % lines * LINE + i) * 8));
+                full &= slot != Slot::EMPTY;
+                if slot != Slot::EMPTY && tags.contains(&self.tag_of(slot)) {
+                    visit(slot);
+                }
+            }
+            if line >= last && !full {
+                return;
+            }
+        }
     }
 
     #[inline]
@@ -602,7 +739,10 @@ impl Index {
     }
 
     pub fn wipe(&mut self, n: usize) {
-        let s = self.segments[n];
+        self.clear(self.segments[n]);
+    }
+
+    fn clear(&mut self, s: Segment) {
         self.lines
             .bytes_mut(s.chunk, 0, SEGMENT_LINES[s.step as usize] as usize * 64)
             .fill(0);
@@ -635,9 +775,14 @@ mod tests {
                 // Few tags: the low bits repeat.
                 let hash = hash & !0xff_ffff | (hash % 4096) << 12;
                 if x >> 40 & 3 != 0 {
+                    // In one step, or some at a time.
                     while let Some(n) = index.wants_growth(hash)
+                        && (seed % 3 == 0 || index.is_full_at(hash))
                         && index.grow(n)
                     {}
+                    if let Some(n) = index.wants_growth(hash) {
+                        index.grow_by(n, 1);
+                    }
                     let slot = index.dram_slot(hash, step);
                     if index.insert(hash, slot).is_ok() {
                         model.insert(step, hash);
@@ -736,6 +881,43 @@ mod tests {
                     assert!(slot.expired(now + life + 4096), "life {life}");
                 }
             }
+        }
+    }
+
+    /// All parts of a segment together have each of its slots once, wherever it overflowed to.
+    #[test]
+    fn parts_are_the_whole() {
+        let mut x = 1_u64;
+        for few_tags in [false, true] {
+            let mut index = make(1 << 12, 4 << 20);
+            for n in 1..20_000 {
+                x = x
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let mut hash = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                if few_tags {
+                    hash |= hash >> 5 & index.tag_mask;
+                }
+                while let Some(segment) = index.wants_growth(hash) {
+                    assert!(index.grow(segment));
+                }
+                let slot = index.dram_slot(hash, n);
+                index.insert(hash, slot).expect("room");
+            }
+            let mut longest = 0;
+            for n in 0..index.segments() {
+                let (mut all, mut parts) = (Vec::new(), Vec::new());
+                index.each(n, |slot| all.push(slot.0));
+                for part in 0..PARTS {
+                    let before = parts.len();
+                    index.each_of_parts(n, part..part + 1, |slot| parts.push(slot.0));
+                    longest = longest.max(parts.len() - before);
+                }
+                all.sort_unstable();
+                parts.sort_unstable();
+                assert_eq!(all, parts, "segment {n}");
+            }
+            assert!(few_tags || longest < 4096 / PARTS * 2, "{longest}");
         }
     }
 

@@ -5,7 +5,8 @@
 //! lookup returns at once with what DRAM knows ([`Lookup`]). Items on flash are fetched through a
 //! [`senko_io::Queue`], and arrive later as a [`Done`]. A protocol's commands are built from these
 //! primitives: look up, fetch if the answer is only on flash, then read or change the item in DRAM.
-//! `crates/cache/examples/shard_on_a_file.rs` runs a shard.
+//! `crates/cache/examples/shard_on_a_file.rs` runs a shard, `replace.rs` beside it is for counting
+//! the instructions of a SET.
 
 #![deny(unsafe_code)]
 

@@ -2,10 +2,10 @@
 //! The shard: its parts, and its operations without I/O (lookups, and reads of an item in DRAM).
 //!
 //! The other files of this folder add their part as an `impl Shard`: `memory.rs` allocates memory,
-//! `store.rs` stores and deletes, `fetch.rs` reads flash, `demote.rs` writes it, `reclaim.rs` frees
-//! the oldest region, `upkeep.rs` does work that is due without a command. Calls lead one way:
-//! commands, memory, demotion, reclaim, the index, and last `state.rs`. No file outside this folder
-//! can use its fields.
+//! `emptying.rs` frees pages of it, `store.rs` stores and deletes, `fetch.rs` reads flash,
+//! `demote.rs` writes it, `reclaim.rs` frees the oldest region, `upkeep.rs` does work that is due
+//! without a command. Calls lead one way: commands, memory, demotion, reclaim, the index, and last
+//! `state.rs`. No file outside this folder can use its fields.
 //!
 //! Always holds:
 //! - SHARD-1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in
@@ -16,6 +16,7 @@
 
 mod completions; // device completions
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
+mod emptying; // all items leave a page of DRAM
 mod fate; // what reclaim does with a record
 pub(crate) mod fetch; // from a matching slot to a verified record
 mod keep; // reclaim that writes all live records again
@@ -63,9 +64,10 @@ pub struct Shard {
     epoch: u16,
     /// An item on its way to a log that is larger than the log's write buffers.
     stream: Option<demote::Streamed>,
-    /// The segment that the expiry crawler visits next.
-    crawler: usize,
-    next_crawl_ms: u64,
+    /// The page of DRAM that is being emptied, and how many in a row could not be emptied.
+    emptying: Option<emptying::Emptying>,
+    emptied_in_vain: usize,
+    crawler: sweep::Crawler,
     /// Set after no page of DRAM was found that can be emptied, until that may have changed
     /// (`stay.rs`).
     shed_in_vain: bool,
@@ -177,7 +179,10 @@ impl Shard {
                 }
                 restore::StartError::Unusable(why) => OpenError::new(why),
             })?;
-        let arena = Arena::for_items(made.items);
+        let mut arena = Arena::for_items(made.items);
+        if !config.no_evict {
+            arena.keep_reserve();
+        }
         if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
             return Err(index_too_large(made.index.bytes(), arena.page_bytes()));
         }
@@ -198,8 +203,9 @@ impl Shard {
             cas: u64::from(config.shard),
             epoch: 0,
             stream: None,
-            crawler: 0,
-            next_crawl_ms: 0,
+            emptying: None,
+            emptied_in_vain: 0,
+            crawler: sweep::Crawler::default(),
             shed_in_vain: false,
             index: made.index,
             config,

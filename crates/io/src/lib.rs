@@ -10,6 +10,7 @@
 
 #![warn(missing_docs)]
 
+mod ahead; // memory is touched before it is used
 mod boot; // the time since boot
 mod conns; // the table of connections, for both backends
 mod content; // whether a file holds foreign data
@@ -45,6 +46,7 @@ mod unfinished; // a file that gets its name when it is complete
 mod uring; // backend: io_uring
 mod wake; // waking a loop from another thread
 
+pub use ahead::touch_ahead;
 pub use boot::since_boot;
 pub use content::{Content, MOST_READ, content_of, find_content};
 pub use device::{Device, MOST_UNDER_WAY, ReadRequest, ReadStream};

@@ -45,7 +45,32 @@ pub struct AlignedBuf {
 /// still have an address in it.
 #[derive(Clone, Debug)]
 pub struct MappedMemory {
-    _mapping: Arc<Mapping>,
+    mapping: Arc<Mapping>,
+}
+
+impl MappedMemory {
+    /// Makes bytes of the mapping resident, with zeros if they were not. A kernel before Linux 5.14
+    /// does not know how.
+    pub(crate) fn touch(&self, from: usize, bytes: usize) {
+        let Mapping { start, bytes: all } = *self.mapping;
+        assert!(from + bytes <= all, "the range is the mapping's own");
+        let at = std::ptr::with_exposed_provenance_mut(start + from);
+        // SAFETY: the range lies within the mapping, which `self` keeps, and the advice changes
+        // nothing that it holds.
+        unsafe { libc::madvise(at, bytes, libc::MADV_POPULATE_WRITE) };
+    }
+
+    /// Which pages of the mapping are resident.
+    #[cfg(test)]
+    pub(crate) fn resident(&self) -> Vec<bool> {
+        let Mapping { start, bytes } = *self.mapping;
+        let mut pages = vec![0_u8; bytes / PAGE_SIZE];
+        let at = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the range is the mapping, which `self` keeps, and there is a byte for each page.
+        let told = unsafe { libc::mincore(at, bytes, pages.as_mut_ptr()) };
+        assert_eq!(told, 0);
+        pages.into_iter().map(|page| page & 1 != 0).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -57,7 +82,7 @@ struct Mapping {
 impl Mapping {
     fn hold(start: NonNull<u8>, bytes: usize) -> MappedMemory {
         MappedMemory {
-            _mapping: Arc::new(Mapping {
+            mapping: Arc::new(Mapping {
                 start: start.as_ptr().expose_provenance(),
                 bytes,
             }),
@@ -247,8 +272,8 @@ impl AlignedBuf {
         self.advise(0, self.bytes, libc::MADV_HUGEPAGE);
     }
 
-    /// Undoes that for pages `first..first + count` and for everything that shares a large page
-    /// with them. So the system makes no large page again from partly
+    /// Undoes [`AlignedBuf::prefer_large`] for pages `first..first + count` and for everything that
+    /// shares a large page with them. So the system makes no large page again from partly
     /// [released](AlignedBuf::release) memory.
     pub fn prefer_small(&mut self, first: usize, count: usize) {
         let start = self.start.as_ptr() as usize;

@@ -99,6 +99,7 @@ pub(crate) struct Log {
     /// Chunks being filled, oldest first.
     open: Vec<Chunk>,
     in_flight: Vec<Chunk>,
+    /// Free buffers, with the bytes of their last use.
     spare: Vec<Arc<AlignedBuf>>,
     /// Pages that small records may go to.
     open_pages: OpenPages,
@@ -613,6 +614,8 @@ impl Log {
             }
             let chunk = self.open.last_mut().expect("just opened");
             let take = (to - self.head).min(self.chunk_pages - chunk.used as u64);
+            // Bytes between records are zero.
+            clear(&mut chunk.buf, chunk.used, take as usize);
             chunk.used += take as usize;
             self.head += take;
         }
@@ -664,11 +667,8 @@ impl Log {
             self.invalid.unwritten(range, self.tail);
         }
         while self.in_flight.first().is_some_and(|c| c.written) {
-            let mut buf = self.in_flight.remove(0).buf;
-            Arc::get_mut(&mut buf)
-                .expect("the queue drops its reference before it completes a write")
-                .fill(0);
-            self.spare.push(buf);
+            // Its pages are cleared one by one, as they are given out again.
+            self.spare.push(self.in_flight.remove(0).buf);
         }
         self.tell(LogWord::Written, self.written_to());
         pages
@@ -701,9 +701,10 @@ impl Log {
         if pages == 0 {
             return false;
         }
-        let Some(buf) = self.spare.pop() else {
+        let Some(mut buf) = self.spare.pop() else {
             return false;
         };
+        clear(&mut buf, 0, pages as usize);
         self.health.begin(now_ms);
         queue.write(
             self.device,
@@ -800,6 +801,12 @@ impl Log {
         self.gained(taken);
         region
     }
+}
+
+/// Fills pages of a write buffer with zeros.
+fn clear(buf: &mut Arc<AlignedBuf>, first: usize, pages: usize) {
+    let buf = Arc::get_mut(buf).expect("the queue drops its reference before it completes a write");
+    buf[first * PAGE_SIZE..(first + pages) * PAGE_SIZE].fill(0);
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //! Demotion: an item leaves DRAM. Its slot turns to the copy on flash, or a copy is written, or the
 //! item is dropped.
 //!
-//! Called by eviction (`memory.rs`). A clean item costs nothing: promotion kept its copy. A dirty
-//! item goes through admission into a log's write buffer. Its slot names the place at once, and
-//! reads are answered from the buffer until the device has the record.
+//! Called by eviction (`memory.rs`, `emptying.rs`). A clean item costs nothing: promotion kept its
+//! copy. A dirty item goes through admission into a log's write buffer. Its slot names the place at
+//! once, and reads are answered from the buffer until the device has the record.
 
 use senko_io::{PAGE_SIZE, Queue};
 
@@ -29,6 +29,28 @@ pub(crate) struct Streamed {
 }
 
 impl Shard {
+    /// Takes an item out of DRAM: to flash if that is allowed and worth it, otherwise it is
+    /// dropped.
+    pub(crate) fn evict<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        item: Handle,
+    ) -> Result<(), AllocError> {
+        debug_assert_eq!(self.dram.arena().state(item), LINKED);
+        let class = self.dram.arena().class_of(item);
+        if self.is_dead(item) {
+            self.stats.reclaimed += 1;
+            if !self.dram.arena().header(item).fetched() {
+                self.stats.expired_unfetched += 1;
+            }
+            self.unlink_item(item);
+            return Ok(());
+        }
+        self.demote(queue, item)?;
+        self.dram.left(class);
+        Ok(())
+    }
+
     /// Moves a live, linked, unpinned item out of DRAM.
     pub(crate) fn demote<Q: Queue>(
         &mut self,

@@ -2,18 +2,21 @@
 //! Memory for items: chunks from the arena, by eviction if none is left.
 //!
 //! A victim of the requesting class frees a chunk of the right size. Now and then a page moves from
-//! the class whose items stay longest to the class whose items turn over fastest. So items of all
-//! classes reach a similar age, and the classes together behave like one queue.
+//! the class whose items stay longest to the class whose items turn over fastest (`emptying.rs`).
+//! So items of all classes reach a similar age, and the classes together behave like one queue.
 
 use senko_io::Queue;
 
-use crate::arena::{CHAINED, FREE, Handle, LINKED, MAX_CHUNK};
+use crate::arena::{Handle, MAX_CHUNK};
 use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::shard::Shard;
 use crate::types::AllocError;
 
 /// The most victims for one chunk: a bound far above what is ever needed.
 const MOST_VICTIMS: usize = 4096;
+/// The most items of the page being emptied that leave DRAM for one chunk, and as many more if they
+/// are the class's oldest.
+const EMPTIED_BY_ALLOCATION: usize = 8;
 
 impl Shard {
     /// Chunks for a record of `len` bytes, as an item whose header is not yet written.
@@ -47,18 +50,21 @@ impl Shard {
     }
 
     fn take_chunk<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<Handle, AllocError> {
-        for _ in 0..MOST_VICTIMS {
-            if self.dram.arena().over_limit() && (!self.config.no_evict || self.keeps_all()) {
+        self.empty_some(queue, EMPTIED_BY_ALLOCATION);
+        for victims in 0..MOST_VICTIMS {
+            while self.keeps_all() && self.dram.arena().over_limit() {
                 match self.shed_page(queue) {
                     // Free chunks in used pages may still be taken.
-                    Err(AllocError::OutOfMemory) if self.keeps_all() => {}
-                    result => {
-                        result?;
-                        continue;
-                    }
+                    Err(AllocError::OutOfMemory) => break,
+                    result => result?,
                 }
             }
             if let Some(chunk) = self.dram.alloc(class) {
+                return Ok(chunk);
+            }
+            if victims >= EMPTIED_BY_ALLOCATION
+                && let Some(chunk) = self.chunk_of_emptied(class)
+            {
                 return Ok(chunk);
             }
             let made = if self.config.no_evict && !self.keeps_all() {
@@ -69,173 +75,69 @@ impl Shard {
             if made == Err(AllocError::OutOfMemory) && self.config.no_evict {
                 self.dram.refused(class);
             }
-            made?;
+            if let Some(chunk) = made? {
+                return Ok(chunk);
+            }
         }
         self.dram.refused(class);
         Err(AllocError::OutOfMemory)
     }
 
-    /// Frees at least one chunk of a class or one page, or says why not.
-    fn make_room<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<(), AllocError> {
+    /// Frees at least one chunk of a class or one page, or takes a chunk of a reserved page, or
+    /// says why not.
+    fn make_room<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        class: usize,
+    ) -> Result<Option<Handle>, AllocError> {
         if self.dram.rebalance_due() {
             if self.dram.forget_growth() {
                 self.share_memory(0);
             }
-            if self.rebalance(queue)? {
-                return Ok(());
+            if let Some(class) = self.dram.class_to_shrink()
+                && self.empty_page_of(queue, class)?
+            {
+                return Ok(None);
             }
         }
         if self.keeps_all() {
-            return self.make_room_kept(queue, class);
+            self.make_room_kept(queue, class)?;
+        } else if let Some(victim) = self.next_victim(class) {
+            self.evict(queue, victim)?;
+        } else if let Some(chunk) = self.dram.alloc_reserved(class) {
+            return Ok(Some(chunk));
+        } else {
+            self.shed_page(queue)?;
         }
-        if let Some(victim) = self.next_victim(class) {
-            return self.evict(queue, victim);
-        }
-        self.shed_page(queue)
+        Ok(None)
     }
 
-    /// Makes segments of the index grow that are almost full, at the cost of items. If nothing may
-    /// be evicted, it uses only free memory.
+    /// Continues the growth of a segment of the index, or begins it if a segment is almost full, at
+    /// the cost of items, once these have given up the memory. If nothing may be evicted, it uses
+    /// only free memory. It copies a part of a segment, unless the segment of `hash` is full.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
             self.share_memory(self.index.growth_bytes(segment));
             while self.dram.arena().over_limit() {
-                let stays = self.config.no_evict && !self.keeps_all();
-                if stays || self.shed_page(queue).is_err() {
+                if !self.keeps_all() || self.shed_page(queue).is_err() {
                     return;
                 }
             }
-            if !self.index.grow(segment) {
+            let Some(grown) = self.index.grow_some(segment) else {
+                return;
+            };
+            if grown {
+                self.dram.index_grew();
+            }
+            if !self.index.is_full_at(hash) {
                 return;
             }
-            self.dram.index_grew();
         }
     }
 
     /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes.
     pub(crate) fn share_memory(&mut self, growth: usize) {
         self.dram.share(self.index.bytes() + growth);
-    }
-
-    /// Moves a page from the class whose items stay longest to the class with the fastest turnover.
-    /// Returns whether a page became free.
-    fn rebalance<Q: Queue>(&mut self, queue: &mut Q) -> Result<bool, AllocError> {
-        match self.dram.class_to_shrink() {
-            Some(class) => self.empty_a_page(queue, class),
-            None => Ok(false),
-        }
-    }
-
-    /// Frees a page of some class: of the class whose items stay longest, otherwise of any.
-    pub(crate) fn shed_page<Q: Queue>(&mut self, queue: &mut Q) -> Result<(), AllocError> {
-        if self.shed_in_vain {
-            return Err(AllocError::OutOfMemory);
-        }
-        for class in self.dram.slowest_classes() {
-            if self.empty_a_page(queue, class)? {
-                return Ok(());
-            }
-        }
-        self.shed_in_vain = self.keeps_all() && self.stream.is_none();
-        // An item on its way to flash can't move, but it will leave.
-        Err(if self.stream.is_some() {
-            AllocError::Busy
-        } else {
-            AllocError::OutOfMemory
-        })
-    }
-
-    /// Evicts all items of one page of a class: the page of its oldest item, or another if an item
-    /// there can't move.
-    fn empty_a_page<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<bool, AllocError> {
-        let oldest = self
-            .next_victim(class)
-            .map(|item| self.dram.arena().page_of(item));
-        let pages = self.dram.arena().class(class).pages();
-        let others = (0..pages.min(8))
-            .map(|n| self.dram.arena().page_in_class(class, n))
-            .collect::<Vec<_>>();
-        for page in oldest.into_iter().chain(others) {
-            if self.empty_page(queue, page, class)? {
-                self.stats.slab_moves += 1;
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Evicts the items of a page; false if the page has a draft or a pinned item.
-    fn empty_page<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        page: usize,
-        class: usize,
-    ) -> Result<bool, AllocError> {
-        let per_page = self.dram.arena().class(class).per_page;
-        let leaving = self.leaving();
-        let can_leave = |item: Handle| {
-            self.dram.arena().pins(item) == 0
-                && leaving
-                    .as_ref()
-                    .is_none_or(|leaving| !leaving.must_stay(self.dram.arena(), item))
-        };
-        let movable = |chunk: Handle| match self.dram.arena().state(chunk) {
-            FREE => true,
-            LINKED => can_leave(chunk),
-            CHAINED => {
-                let owner = self.dram.arena().owner(chunk);
-                self.dram.arena().state(owner) == LINKED && can_leave(owner)
-            }
-            _ => false,
-        };
-        if !(0..per_page).all(|n| movable(self.dram.arena().chunk_of(page, n, class))) {
-            return Ok(false);
-        }
-        for n in 0..per_page {
-            // The page may be freed with its last chunk.
-            if self.dram.release_if_empty(page) {
-                return Ok(true);
-            }
-            let chunk = self.dram.arena().chunk_of(page, n, class);
-            let item = match self.dram.arena().state(chunk) {
-                LINKED => chunk,
-                CHAINED => self.dram.arena().owner(chunk),
-                _ => continue,
-            };
-            match self.evict(queue, item) {
-                // Another item of this page took the last room on flash, or has the same tag as
-                // this item (KEEP-3).
-                Err(AllocError::OutOfMemory) if self.keeps_all() => return Ok(false),
-                result => result?,
-            }
-            if self.dram.arena().state(chunk) != FREE && !self.dram.release_if_empty(page) {
-                // The item is being streamed to flash: it frees its chunks when the stream ends.
-                return Err(AllocError::Busy);
-            }
-        }
-        Ok(self.dram.release_if_empty(page))
-    }
-
-    /// Takes an item out of DRAM: to flash if that is allowed and worth it, otherwise it is
-    /// dropped.
-    pub(crate) fn evict<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        item: Handle,
-    ) -> Result<(), AllocError> {
-        debug_assert_eq!(self.dram.arena().state(item), LINKED);
-        let class = self.dram.arena().class_of(item);
-        if self.is_dead(item) {
-            self.stats.reclaimed += 1;
-            if !self.dram.arena().header(item).fetched() {
-                self.stats.expired_unfetched += 1;
-            }
-            self.unlink_item(item);
-            return Ok(());
-        }
-        self.demote(queue, item)?;
-        self.dram.left(class);
-        Ok(())
     }
 
     /// Frees a chunk of a class or a page by moving items to flash.

@@ -6,7 +6,7 @@ use senko_io::Queue;
 
 use crate::arena::{Handle, LINKED};
 use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
-use crate::index::Slot;
+use crate::index::{Pos, Slot};
 use crate::key::Key;
 use crate::record::{self, Header, Meta, TRAILER};
 use crate::shard::Shard;
@@ -131,41 +131,48 @@ impl Shard {
         // remove it.
         self.dram.set_epoch(item, self.epoch);
         let hash = self.item_hash(item);
-        self.remove_others(item, hash);
-        self.enter(item, hash, false);
+        match self.replaced(item, hash) {
+            Some((pos, old)) => self.replace(pos, old, item, hash),
+            None => self.enter(item, hash),
+        }
+        self.dram.link(item, hash, false);
         self.stats.total_items += 1;
         ItemRef(item)
     }
 
-    /// Removes the key's DRAM item, if any, and every flash slot with its tag.
-    fn remove_others(&mut self, item: Handle, hash: u64) {
-        let found = self.index.find(hash, |slot| {
-            slot.is_dram()
-                && self.dram.arena().item_key(self.index.handle(slot))
-                    == self.dram.arena().item_key(item)
+    /// The slot that a new item replaces: that of the key's item in DRAM, otherwise the flash slot
+    /// with the key's tag.
+    fn replaced(&self, item: Handle, hash: u64) -> Option<(Pos, Slot)> {
+        let key = self.dram.arena().item_key(item);
+        let own = self.index.find(hash, |slot| {
+            slot.is_dram() && self.dram.arena().item_key(self.index.handle(slot)) == key
         });
-        if let Some((pos, slot)) = found {
-            let old = self.index.handle(slot);
-            self.index.remove(pos);
-            self.copy_died(self.dram.arena().flash_copy(old));
-            self.dram.release(old);
-            // SHARD-1: the key had only its one slot. A flash slot with this tag is another key's,
-            // and stays.
-            return;
+        // SHARD-1: a key in DRAM has only that one slot. A flash slot with this tag is another
+        // key's, and stays. If every item is kept, a key that is not in DRAM has no slot: a flash
+        // slot with its tag is another key's (KEEP-2).
+        if own.is_some() || self.keeps_all() {
+            return own;
         }
-        if self.keeps_all() {
-            return; // the key has no slot, so a slot with its tag is another key's (KEEP-2)
-        }
-        if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
-            // Without a read it is unknown whether this is the key's own old copy or another key's
-            // slot. It is dropped either way, and counted.
-            self.index.remove(pos);
-            self.stats.flash_overwrites += 1;
-        }
+        self.index.find(hash, Slot::is_flash)
     }
 
-    /// Makes an item visible; its key has no slot.
-    pub(crate) fn enter(&mut self, item: Handle, hash: u64, known: bool) {
+    /// Stores an item's slot in place of another with its tag. One word changes, so at every
+    /// instant the key has the old slot or the new one (RESTART-1).
+    fn replace(&mut self, pos: Pos, old: Slot, item: Handle, hash: u64) {
+        self.index.set(pos, self.index.dram_slot(hash, item));
+        if old.is_flash() {
+            // Without a read it is unknown whether this was the key's own old copy or another key's
+            // slot. It is dropped either way, and counted.
+            self.stats.flash_overwrites += 1;
+            return;
+        }
+        let old = self.index.handle(old);
+        self.copy_died(self.dram.arena().flash_copy(old));
+        self.dram.release(old);
+    }
+
+    /// Gives an item a slot; its key has none.
+    fn enter(&mut self, item: Handle, hash: u64) {
         let slot = self.index.dram_slot(hash, item);
         if self.index.insert(hash, slot).is_err() && !self.insert_grown(hash, slot) {
             self.make_slot(hash);
@@ -173,7 +180,6 @@ impl Shard {
                 .insert(hash, slot)
                 .expect("a slot was just removed from this segment");
         }
-        self.dram.link(item, hash, known);
     }
 
     /// Grows the segment of `hash`, which is full. Items give up that memory at the next
@@ -403,7 +409,7 @@ impl Shard {
             // Items of an epoch 65,536 flushes ago would become visible again, and items of epoch 0
             // at once.
             for n in 0..self.index.segments() {
-                self.sweep_segment(n, true);
+                self.clear_segment(n);
             }
         }
     }

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Work that is due without a command: reclaim, streamed writes, parked reads, and the crawler that
-//! finds expired items.
+//! Work that is due without a command: reclaim, streamed writes, parked reads, pages to empty, and
+//! searches for expired items.
 
 use senko_io::Queue;
 
 use crate::dram::LEAST_PAGES;
-use crate::index::Slot;
+use crate::index::PARTS;
 use crate::record::{Meta, record_len};
 use crate::shard::Shard;
 use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{Evicted, FlashRef, ItemRef, Scanned};
 
-/// The crawler makes a step this often, and has seen the whole index after this many steps (five
-/// minutes).
-const CRAWL_MS: u64 = 100;
-const CRAWL_STEPS: usize = 3000;
-
-/// The parts in which the items of a segment are visited ([`Shard::scan`]).
-const SCAN_PARTS: u64 = 32;
+/// The most items of the page being emptied that leave DRAM in a tick.
+const EMPTIED_BY_TICK: usize = 32;
 
 impl Shard {
     /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least
@@ -28,31 +23,24 @@ impl Shard {
             self.reclaim(queue, n);
         }
         self.pump_stream(queue);
+        self.empty_some(queue, EMPTIED_BY_TICK);
         self.flash.retry_parked();
         self.flash.frames_freed(queue);
-        if self.now_ms >= self.next_crawl_ms {
-            self.next_crawl_ms = self.now_ms + CRAWL_MS;
+        if self.crawl() {
             self.shed_in_vain = false;
-            for _ in 0..self.index.segments().div_ceil(CRAWL_STEPS) {
-                self.crawl();
-            }
         }
     }
 
     /// Visits some live items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from
-    /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call reads the
-    /// slots of one index segment, some thousand adjacent words. It visits those items whose tags
-    /// begin alike, one in [`SCAN_PARTS`]. Tags do not change when a segment grows, so every item
-    /// that stays is visited exactly once.
+    /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call visits those
+    /// items of an index segment whose tags begin alike, some hundred. Tags do not change when a
+    /// segment grows, so every item that stays is visited exactly once.
     pub fn scan(&self, cursor: u64, mut each: impl FnMut(Scanned)) -> Option<u64> {
-        let (n, part) = ((cursor / SCAN_PARTS) as usize, cursor % SCAN_PARTS);
+        let (n, part) = (cursor as usize / PARTS, cursor as usize % PARTS);
         if n >= self.index.segments() {
             return None;
         }
-        self.index.each(n, |slot: Slot| {
-            if self.index.part_of(slot, SCAN_PARTS) != part {
-                return;
-            }
+        self.index.each_of_parts(n, part..part + 1, |slot| {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
                 if !self.is_dead(item) {
@@ -63,7 +51,7 @@ impl Shard {
             }
         });
         let next = cursor + 1;
-        (next < self.index.segments() as u64 * SCAN_PARTS).then_some(next)
+        (next < (self.index.segments() * PARTS) as u64).then_some(next)
     }
 
     /// The slab classes in use.

@@ -10,3 +10,4 @@ mod page_fill; // pages are full when they are written
 mod queue; // a queue whose completions the test hands out
 mod restart; // kills, clean stops, lost memory
 mod stay; // which items eviction leaves in DRAM
+mod steps; // how much work a step does

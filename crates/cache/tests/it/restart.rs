@@ -402,6 +402,37 @@ fn a_kill_within_a_command_leaves_what_was_or_what_is() {
     }
 }
 
+/// A kill while pages of DRAM are being emptied, item by item, because the memory shrank.
+#[test]
+fn a_kill_while_a_page_is_half_empty_leaves_what_was() {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
+        return;
+    }
+    for seed in seeds(6_160_000, 3) {
+        let config = config_of(4 << 20, 16 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 2000, 20_000, seed);
+        let mut emptied = 0;
+        for _ in 0..60 {
+            for _ in 0..1500 {
+                let n = r.run.rng.below(2000);
+                r.run.set(n);
+                r.run.device(2);
+            }
+            let moves = r.run.shard.stats().slab_moves;
+            let bytes = r.run.shard.reserved_bytes();
+            assert!(r.run.shard.set_dram_limit(bytes / 2));
+            r.steps(200);
+            emptied += r.run.shard.stats().slab_moves - moves;
+            r.kill(true);
+        }
+        assert!(
+            emptied > 60 && r.kept > r.lost,
+            "seed {seed}: {emptied} pages"
+        );
+    }
+}
+
 /// A process may be killed while it recovers from a kill, and while it stops.
 #[test]
 fn a_kill_within_a_start_or_a_stop_leaves_what_was() {
@@ -751,6 +782,81 @@ fn items_without_a_good_head_are_told_as_damage() {
         assert_eq!((recovered.damaged, recovered.dram_items), (1, 0));
         assert_eq!(recovered.why_empty, None);
     }
+}
+
+/// A SET that replaces once took the old slot out of the index and entered a new one: slots moved
+/// between lines, and a kill in between lost the key. It now stores two words: the new item has no
+/// copy on flash, and the key's slot names the new item.
+#[test]
+fn a_set_that_replaces_moves_no_slot() {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
+        return;
+    }
+    let config = config_of(2 << 20, 8 << 20 >> 12, PolicyKind::Lru, 1);
+    let mut r = Restarts::new(config, 1500, 1000, 1);
+    r.steps(3000);
+    let stores = Arc::new(AtomicU64::new(0));
+    let (mut in_dram, mut on_flash) = (0, 0);
+    for n in 0..1500 {
+        let bytes = key_of(n);
+        let key = Key::new(&bytes, HashSeed::default());
+        let Run { shard, queue, .. } = &mut r.run;
+        let Ok(mut draft) = shard.alloc(queue, &key, 0, 0, 100) else {
+            r.run.drain();
+            continue;
+        };
+        shard.fill(&mut draft, &[7; 100]);
+        match shard.lookup(&key) {
+            Lookup::Dram(_) => in_dram += 1,
+            Lookup::Flash(_) => on_flash += 1,
+            Lookup::Miss => {
+                shard.abort(draft);
+                continue;
+            }
+        }
+        let counter = Arc::clone(&stores);
+        stores.store(0, Ordering::Relaxed);
+        observe_stores(Some(Box::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        })));
+        shard.link(draft, None);
+        observe_stores(None);
+        assert_eq!(stores.load(Ordering::Relaxed), 2, "key {n}");
+    }
+    assert!(in_dram > 5 && on_flash > 20, "{in_dram}, {on_flash}");
+}
+
+/// A SET once rebuilt a whole segment of the index, thousands of slots, if it was the segment's
+/// turn to grow. Now an allocation copies a part of it.
+#[test]
+fn no_set_copies_a_segment() {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
+        return;
+    }
+    let mut data_dir = DataDir::new(config_of(16 << 20, 0, PolicyKind::Lru, 1));
+    let (mut shard, _) = data_dir.open(RestoreFrom::Empty(None), 0);
+    let mut queue = MemoryQueue::new(0, &FRAMES, 1);
+    let stores = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&stores);
+    observe_stores(Some(Box::new(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    })));
+    let (mut longest, mut all) = (0, 0);
+    for n in 0..80_000_u64 {
+        let name = n.to_le_bytes();
+        let key = Key::new(&name, HashSeed::default());
+        let mut draft = shard.alloc(&mut queue, &key, 0, 0, 20).expect("memory");
+        shard.fill(&mut draft, &[7; 20]);
+        shard.link(draft, None);
+        let words = stores.swap(0, Ordering::Relaxed);
+        (longest, all) = (longest.max(words), all + words);
+    }
+    observe_stores(None);
+    assert_eq!(shard.stats().evictions, 0);
+    assert!(all > 1_000_000, "{all} words: the segments grew often");
+    assert!(longest < 300, "{longest} words in one SET");
 }
 
 #[test]

@@ -67,10 +67,14 @@ fn an_index_above_the_limit_refuses_no_limit() {
     }
     assert!(shard.set_dram_limit(LIMIT));
     let key = |n| format!("{n:07}");
+    // Items leave some at a time, with each store and each tick.
     for n in n..n + 1000 {
         store(&mut shard, &mut queue, key(n).as_bytes(), b"v");
         let found = shard.lookup(&Key::new(key(n).as_bytes(), HashSeed::default()));
         assert!(matches!(found, Lookup::Dram(_)), "{found:?}");
+        for _ in 0..10 {
+            shard.tick(&mut queue);
+        }
     }
     let full = shard.stats().dram_items;
     assert!(shard.set_dram_limit(shard.reserved_bytes()));

@@ -12,7 +12,8 @@
 //! fingerprints for all classes, so an entry leaves when another maps to its place, and not in FIFO
 //! order. An item promoted from flash enters the main queue, because its slot has counted hits.
 //! Until a class evicts for the first time, new items that find the small queue full enter the main
-//! queue (`docs/measurements/dram-policy.md` has the gain).
+//! queue (`docs/measurements/dram-policy.md` has the gain). A search for a victim passes at most
+//! [`MOST_PASSED`] items that were read: after a time of reads alone it would pass all of them.
 
 use super::{List, NOTE, Policy};
 use crate::arena::{Arena, Handle};
@@ -21,6 +22,9 @@ const COUNT: u8 = 3;
 const IN_MAIN: u8 = 4;
 /// Bytes of arena per ghost entry.
 const ARENA_BYTES_PER_GHOST: usize = 512;
+
+/// The most items with reads that one search for a victim passes.
+const MOST_PASSED: usize = 64;
 
 /// The queues.
 #[derive(Debug)]
@@ -92,6 +96,7 @@ impl Policy for S3Fifo {
         // Each pass lowers a counter or moves an item from small to main, so after this many passes
         // every item has been seen with a counter of 0.
         let bound = 5 * (self.small[class].len + self.main[class].len) + 1;
+        let mut passed = 0;
         for _ in 0..bound {
             let (small, main) = (self.small[class].len, self.main[class].len);
             if small + main == 0 {
@@ -104,13 +109,16 @@ impl Policy for S3Fifo {
                 self.main[class].tail
             };
             let note = arena.u8(tail, NOTE);
-            if from_small && (note & COUNT > 1) {
+            let passes = passed < MOST_PASSED;
+            if from_small && note & COUNT > 1 && passes {
+                passed += 1;
                 self.small[class].unlink(arena, tail);
                 arena.set_u8(tail, NOTE, IN_MAIN);
                 self.main[class].push(arena, tail);
             } else if pinned(arena, tail) {
                 self.list(class, note).renew(arena, tail);
-            } else if !from_small && note & COUNT > 0 {
+            } else if !from_small && note & COUNT > 0 && passes {
+                passed += 1;
                 arena.set_u8(tail, NOTE, note - 1);
                 self.main[class].renew(arena, tail);
             } else {
@@ -153,5 +161,31 @@ impl Policy for S3Fifo {
 
     fn bytes(&self) -> usize {
         (self.small.len() + self.main.len()) * size_of::<List>() + self.ghosts.len() * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use senko_io::AlignedBuf;
+
+    /// While a cache is only read, every item gets a count. Then the first search for a victim once
+    /// passed all items of the class, millions in a large cache.
+    #[test]
+    fn a_search_passes_few_items() {
+        let mut arena = Arena::for_items(AlignedBuf::new(4 << 20 >> 12));
+        let mut policy = S3Fifo::new(1, 4 << 20);
+        let items: Vec<Handle> = std::iter::from_fn(|| arena.alloc(0)).collect();
+        for &item in &items {
+            arena.init_item(item, 0, 0);
+            policy.insert(&mut arena, 0, item, 0, true);
+            policy.hit(&mut arena, 0, item);
+        }
+        assert!(items.len() > 10_000);
+        let victim = policy.victim(&mut arena, 0, &|_, _| false);
+        assert_eq!(victim, Some(items[MOST_PASSED]));
+        let order = policy.order(&arena, 0);
+        assert_eq!(order[0].0, items[MOST_PASSED]);
+        assert_eq!(order[order.len() - MOST_PASSED].0, items[0]);
     }
 }

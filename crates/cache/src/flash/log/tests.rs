@@ -62,6 +62,32 @@ fn slice_of_64_pages() -> DeviceSlice {
     }
 }
 
+/// A completion once cleared the whole write buffer, up to 1 MiB at once. Now a page is cleared
+/// when it is given out.
+#[test]
+fn a_page_of_a_buffer_that_was_used_before_is_cleared_when_it_is_given_out() {
+    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 3);
+    let mut writes = Writes::default();
+    for round in 0..12 {
+        let (position, offset) = log.place_large(4000, 100, round).expect("room");
+        let page = log.buffered(position).expect("it is in a buffer");
+        assert!(page.iter().all(|&byte| byte == 0), "round {round}");
+        log.put(position, offset, &[7; 4000]);
+        log.settle(&mut writes, 0);
+        for (.., token) in writes.0.drain(..) {
+            let spare = log.spare.len();
+            log.written(token, true);
+            let used = log.spare[spare].iter().filter(|&&byte| byte == 7).count();
+            assert_eq!(used, 4 * 4000, "a completion clears nothing");
+        }
+    }
+    assert!(log.written_to() > 0);
+    // A probe writes zeros.
+    assert!(log.write_probe(&mut writes, 0));
+    let probe = log.probe.take().expect("it is under way");
+    assert!(probe[..4 * PAGE_SIZE].iter().all(|&byte| byte == 0));
+}
+
 /// Two keys A and B with the same tag once lay in one page. B was promoted, which kept its copy
 /// there. A was deleted. When B was demoted, its slot named the page again, and a get of A followed
 /// it to A's old record. So a page takes only one of them.
