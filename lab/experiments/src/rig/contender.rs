@@ -319,7 +319,7 @@ impl Server {
     /// If it does not answer.
     pub fn stats(&self) -> Result<Stats> {
         Client::connect(self.address)
-            .and_then(|mut client| client.stats())
+            .and_then(|mut client| client.stats("stats"))
             .with_context(|| format!("{} gave no statistics", self.name))
     }
 
