@@ -7,9 +7,12 @@
 //! rise with the connections up to the device's rate; latency follows the queue.
 //!
 //! A value's record fills one page, so a GET is one read of 4 KB. The device's rate is fio's on
-//! senko's own flash file, with the same depth and on the same core. A second group has the paper's
-//! own values of 4,096 bytes, whose record takes two pages, here as in extstore. Then two questions
-//! that the paper leaves open: small values, and SETs among the GETs.
+//! senko's own flash file, with the same depth and on the same core. Beside it in the same rounds
+//! is a minimal server on the same event loop: it reads random pages of the same file and sends as
+//! many bytes of each, with no index, no checks and no order of answers. fio's rate moves with the
+//! machine more than that server's. A second group has the paper's own values of 4,096 bytes, whose
+//! record takes two pages, here as in extstore. Then two questions that the paper leaves open:
+//! small values, and SETs among the GETs.
 //!
 //! The bars are medians of ratios within a round. A virtual machine's speed changes from minute to
 //! minute, most of all for work that two processors share, and not equally for all work. At one
@@ -175,11 +178,12 @@ impl Experiment for ServeFlashGet {
         Claim {
             paper: Paper::B,
             source: "paper B, section 5.1, figures 7 to 9",
-            text: "GETs from flash over the device's random reads and over extstore's, and their latency by rate",
+            text: "GETs from flash over the device's random reads, over a minimal server's and over extstore's, and their latency by rate",
             sentences: SENTENCES,
             bars: const {
                 &[
                     Bar::more("get_over_fio", 0.85, 0.97),
+                    Bar::more("get_over_floor_server", 0.97, 1.05),
                     Bar::more("get_over_extstore", 2.0, 2.3),
                     Bar::more("get4096_over_extstore", 1.4, 1.6),
                     Bar::less("latency1_over_floor", 1.25, 1.10),
@@ -202,7 +206,12 @@ impl Experiment for ServeFlashGet {
         run.settings();
         let ended = run.pages();
         run.outcome.part(
-            &["get_over_fio", "get_over_extstore", "latency1_over_floor"],
+            &[
+                "get_over_fio",
+                "get_over_floor_server",
+                "get_over_extstore",
+                "latency1_over_floor",
+            ],
             ended,
         );
         let ended = run.paper_values();
@@ -349,9 +358,16 @@ impl Run<'_> {
         let extstore = self.bench.extstore("extstore", self.sizes.memory, room);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
 
+        let floor = self.floor(&senko);
         self.steps.next("closed loops and fio, in turns");
-        let contenders = [("senko", &senko), ("extstore", &extstore)];
+        let contenders = [
+            ("senko", &senko),
+            ("extstore", &extstore),
+            ("floor", &floor),
+        ];
         let closed = self.closed_loops(&contenders, &items, &connections, 1, ("", 0));
+        drop(floor);
+        let contenders = [("senko", &senko), ("extstore", &extstore)];
         let mut reads = closed.iter().flat_map(|one| &one.device.reads);
         if let (Some(first), Some(last)) = (reads.next(), reads.last()) {
             self.outcome.probe(first.per_second, last.per_second);
@@ -386,6 +402,21 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The minimal server, on the pages that senko wrote.
+    fn floor(&mut self, senko: &Contender) -> Contender {
+        let look = Look {
+            server: ("senko", senko),
+            pages: 1,
+            depth: DEPTH,
+            time: self.sizes.window,
+        };
+        let (file, span) = self.written_span(&look)?;
+        let of = (file.as_path(), span / PAGE_SIZE as u64);
+        let spec = self.bench.floor("floor", of, page_value())?;
+        let server = spec.start(&self.bench.scratch);
+        server.map_err(|error| format!("{error:#}"))
     }
 
     /// The device's rate on the one file and on the other. Some devices keep a part of their data
@@ -519,6 +550,18 @@ impl Run<'_> {
             &mut self.outcome,
             "get_over_extstore",
             over_rival(closed, 1),
+        );
+        // The minimal server, at the same number of connections as the device.
+        let last = &closed[closed.len().saturating_sub(1)..];
+        put(
+            &mut self.outcome,
+            "get_over_floor_server",
+            over_rival(last, 2),
+        );
+        put(
+            &mut self.outcome,
+            "floor_server_over_fio",
+            over_device(2, FLASH),
         );
         let most = closed.last().map(|one| one.connections);
         for one in all.iter().filter(|one| Some(one.connections) != most) {
