@@ -10,6 +10,7 @@
 //! - CLAIM-1: one figure that goes against a sentence contradicts it, whatever the others say.
 //! - CLAIM-2: a figure whose rounds lie on both sides of a limit decides nothing.
 //! - CLAIM-3: some value of every test's figure contradicts its sentence, and some holds.
+//! - CLAIM-4: a noisy run decides by counts, and by no time.
 
 use serde_json::Value;
 
@@ -94,6 +95,8 @@ pub struct Sentence {
     pub judged: Judged,
     /// Whether only a run with the paper's own sizes can judge it.
     in_full: bool,
+    /// Whether its figures are counts, which depend on no clock and on no other program.
+    counted: bool,
 }
 
 /// How a sentence is judged.
@@ -124,6 +127,7 @@ pub const fn judged(
         files,
         judged: Judged::By { why, tests },
         in_full: false,
+        counted: false,
     }
 }
 
@@ -140,6 +144,7 @@ pub const fn untested(
         files,
         judged: Judged::Not(why),
         in_full: false,
+        counted: false,
     }
 }
 
@@ -307,6 +312,14 @@ impl Sentence {
         }
     }
 
+    /// The same sentence, which is judged by counts. A noisy run has them too.
+    pub const fn counted(self) -> Self {
+        Self {
+            counted: true,
+            ..self
+        }
+    }
+
     /// Its tests.
     pub fn tests(&self) -> &'static [Test] {
         match self.judged {
@@ -328,6 +341,9 @@ impl Sentence {
             record["scale"] == "quick" || !record["settings"]["scaled_down_because"].is_null();
         if self.in_full && smaller {
             return open("the run was smaller than the paper's");
+        }
+        if record["noisy"] == true && !self.counted {
+            return open("the run was noisy");
         }
         let said: Vec<_> = self.tests().iter().map(|test| test.of(record)).collect();
         let each = || said.iter().filter_map(|said| said.as_ref().ok());
@@ -471,6 +487,16 @@ mod tests {
         let record = json!({ "scale": "quick", "bars": { "time": 0.8, "percent": 65.0 } });
         let full = SENTENCE.in_full();
         assert!(matches!(full.verdict(Some(&record)), Verdict::Open(_)));
+    }
+
+    /// Beside builds memcached's own times rose with the rate, which contradicted a paper.
+    #[test]
+    fn a_noisy_run_decides_by_counts_alone() {
+        let record = json!({ "noisy": true, "bars": { "time": 1.44, "percent": 65.0 } });
+        let noisy = SENTENCE.verdict(Some(&record));
+        assert_eq!(noisy, Verdict::Open("the run was noisy".to_owned()));
+        let counted = SENTENCE.counted();
+        assert_eq!(counted.verdict(Some(&record)), Verdict::Contradicted);
     }
 
     #[test]

@@ -44,14 +44,16 @@ const SENTENCES: &[Sentence] = &[
         &["crates/dbm/src/pages/mapping.rs"],
         "2026-11-28: pages written for each changed leaf: a tenth for the table, half a page more goes against it",
         &[at_most("page_writes_per_update", 1.1, 1.5)],
-    ),
+    )
+.counted(),
     judged(
         "section 2.1",
         "without it the pages up to the root are written again",
         &["crates/dbm/src/pages/mapping.rs"],
         "2026-11-28: pages that LMDB, which copies paths, writes for a commit of one record: two is a path, one is not",
         &[at_least("lmdb_pages_per_commit_of_one", 2.0, 1.5)],
-    ),
+    )
+.counted(),
 ];
 
 impl Experiment for DbmAppendPages {

@@ -106,7 +106,7 @@ impl Experiment for DbmOcc {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
         let mut outcome = Outcome::new();
-        let (rounds, each) = bench.scaled((5, 60), (7, 2_000));
+        let (rounds, each) = bench.scaled((5, 200), (7, 2_000));
         bench.scratch.need(2 << 30)?;
         outcome.setting("rounds", rounds);
         outcome.setting("threads", THREADS);

@@ -30,7 +30,7 @@ use crate::commits::rival::{self, REDB};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, put, some};
+use crate::rig::{Bench, Steps, median, put, some};
 use crate::{
     Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
     untested,
@@ -73,8 +73,8 @@ const SENTENCES: &[Sentence] = &[
         "section 1, the ratio",
         "five times as fast as existing systems, or more",
         &["crates/dbm/src/commit.rs"],
-        "2026-11-28: the paper does not name the system, so the slowest synced rival counts; anything below five goes against it",
-        &[at_least("synced_over_slowest_rival", 5.0, 5.0)],
+        "2026-11-28: the paper names no system, so the middle one of the synced rivals counts, with one record or a hundred, whichever is better for the paper; anything below five goes against it",
+        &[at_least("synced_over_middle_rival", 5.0, 5.0)],
     ),
     judged(
         "sections 1 and 2.3, the processor",
@@ -171,14 +171,7 @@ impl Experiment for DbmPaper {
                 &mut outcome,
             );
         }
-        let synced = ["synced1", "synced100"].map(|load| format!("{load}_over_slowest_rival"));
-        let most = synced
-            .iter()
-            .filter_map(|key| outcome.bars().get(key).copied());
-        match most.reduce(f64::max) {
-            Some(most) => outcome.bar("synced_over_slowest_rival", most),
-            None => outcome.miss("synced_over_slowest_rival", "no rival was measured"),
-        }
+        better_for_the_paper(&mut outcome);
         outcome.tables.push(table);
         let commits = bench.scaled(2_000, 50_000);
         steps.next("bytes a commit");
@@ -192,6 +185,22 @@ impl Experiment for DbmPaper {
 /// The names of all rivals.
 fn rivals() -> impl Iterator<Item = &'static str> {
     rival::ALL.iter().map(|kind| kind.name).chain([REDB])
+}
+
+/// The larger of the two synced ratios over the middle rival, with its rounds' spread.
+fn better_for_the_paper(outcome: &mut Outcome) {
+    let keys = ["synced1", "synced100"].map(|load| format!("{load}_over_middle_rival"));
+    let seen = keys.iter().filter_map(|key| {
+        let value = *outcome.bars().get(key)?;
+        let [low, high] = outcome.spread().get(key).copied().unwrap_or([value; 2]);
+        Some([low, value, high])
+    });
+    let better = seen.reduce(|a, b| if a[1] < b[1] { b } else { a });
+    let key = "synced_over_middle_rival";
+    match better {
+        Some(rounds) => outcome.rounds(key, rounds.to_vec()),
+        None => outcome.miss(key, "no rival was measured"),
+    }
 }
 
 /// One load with all contenders. The test calls it with few commits.
@@ -273,20 +282,18 @@ pub fn one(
         each.extend(over.as_ref().ok().cloned());
         put(outcome, &key, over);
     }
-    // The best and the slowest rival of each round.
-    type Pick = fn(f64, f64) -> f64;
-    for (which, pick) in [("best", f64::min as Pick), ("slowest", f64::max)] {
+    // The best and the middle rival of each round.
+    type Pick = fn(Vec<f64>) -> Option<f64>;
+    let best: Pick = |each| each.into_iter().reduce(f64::min);
+    for (which, pick) in [("best", best), ("middle", median)] {
         let round = |at: usize| {
-            each.iter()
-                .filter_map(move |rounds| rounds.get(at).copied())
+            let ratios = each.iter().filter_map(move |rounds| rounds.get(at));
+            ratios.copied().collect()
         };
-        let picked = (0..rounds as usize).filter_map(|at| round(at).reduce(pick));
+        let picked = (0..rounds as usize).filter_map(|at| pick(round(at)));
         let picked = some(picked).ok_or_else(|| "no rival was measured".to_owned());
-        put(
-            outcome,
-            &format!("{}_over_{which}_rival", load.name),
-            picked,
-        );
+        let key = format!("{}_over_{which}_rival", load.name);
+        put(outcome, &key, picked);
     }
     drop(turns);
     // The next load needs the space. At the latest the folder is removed with the run.

@@ -73,12 +73,13 @@ const SENTENCES: &[Sentence] = &[judged(
     "sections 3.4 and 6",
     "arithmetic and appending read the value once, and write it back",
     &["crates/server/src/commands/change.rs"],
-    "2026-11-28: the device's reads for each command: a twentieth for what else reads the disk, half a read goes against it",
+    "2026-11-28: the process's reads for each command: a twentieth is no second read, half a read goes against it",
     &[
         near("reads_per_incr_flash", 1.0, 0.05, 0.5),
         near("reads_per_append_flash", 1.0, 0.05, 0.5),
     ],
-)];
+)
+.counted()];
 
 impl Experiment for ServeArithmetic {
     fn name(&self) -> &'static str {

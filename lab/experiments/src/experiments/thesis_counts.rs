@@ -59,7 +59,8 @@ const SENTENCES: &[Sentence] = &[
         &["lab/experiments/src/experiments/thesis_counts.rs"],
         "2026-11-28: a count, over blocks 16 times as large; a tenth less bears it out, and no less goes against it",
         &[at_most("blocks_per_get_large_over_small", 0.9, 1.0)],
-    ),
+    )
+.counted(),
     judged(
         "section 7.2.3.2, figure 47, unsorted blocks",
         "pages searched grow in proportion to the size of unsorted blocks, less clearly with 24 bits",
@@ -69,14 +70,16 @@ const SENTENCES: &[Sentence] = &[
             at_least("unsorted16_pages_large_over_small", 2.0, 1.0),
             at_least("unsorted24_pages_large_over_small", 1.01, 1.0),
         ],
-    ),
+    )
+.counted(),
     judged(
         "section 7.2.3.2, figure 47, sorted blocks",
         "pages searched fall in sorted blocks, as the blocks searched do",
         &["lab/experiments/src/experiments/thesis_counts.rs"],
         "2026-11-28: a count of pages searched whole, as in the thesis; a tenth less bears it out, and no less goes against it",
         &[at_most("sorted_scattered_pages_large_over_small", 0.9, 1.0)],
-    ),
+    )
+.counted(),
 ];
 
 impl Experiment for ThesisCounts {

@@ -63,7 +63,8 @@ const SENTENCES: &[Sentence] = &[
         &["lab/thesis/src/hashed.rs"],
         "2026-11-28: the share of elements: a twentieth apart is another hash, 0.15 is another result",
         &[near("overflow_share", 0.333, 0.05, 0.15)],
-    ),
+    )
+.counted(),
     judged(
         "sections 9.3 and 9.4",
         "a get is one page read from hash-table blocks and two from sorted ones",
@@ -73,7 +74,8 @@ const SENTENCES: &[Sentence] = &[
             at_most("reads_per_get_hash16_large", 1.25, 2.0),
             at_most("reads_per_get_sorted_head_large", 2.25, 3.0),
         ],
-    ),
+    )
+.counted(),
     judged(
         "section 10.2, figure 51, the trend",
         "gets are faster the larger the blocks are, in all improved layouts",
