@@ -10,7 +10,8 @@
 //! - CLAIM-1: one figure that goes against a sentence contradicts it, whatever the others say.
 //! - CLAIM-2: a figure whose rounds lie on both sides of a limit decides nothing.
 //! - CLAIM-3: some value of every test's figure contradicts its sentence, and some holds.
-//! - CLAIM-4: a noisy run decides by counts, and by no time.
+//! - CLAIM-4: a noisy run decides by counts and by times over page reads that took turns with them,
+//!   and by no other time.
 
 use serde_json::Value;
 
@@ -95,8 +96,9 @@ pub struct Sentence {
     pub judged: Judged,
     /// Whether only a run with the paper's own sizes can judge it.
     in_full: bool,
-    /// Whether its figures are counts, which depend on no clock and on no other program.
-    counted: bool,
+    /// Whether other programs leave its figures alone: counts, and times over page reads that took
+    /// turns with them.
+    steady: bool,
 }
 
 /// How a sentence is judged.
@@ -127,7 +129,7 @@ pub const fn judged(
         files,
         judged: Judged::By { why, tests },
         in_full: false,
-        counted: false,
+        steady: false,
     }
 }
 
@@ -144,7 +146,7 @@ pub const fn untested(
         files,
         judged: Judged::Not(why),
         in_full: false,
-        counted: false,
+        steady: false,
     }
 }
 
@@ -312,10 +314,11 @@ impl Sentence {
         }
     }
 
-    /// The same sentence, which is judged by counts. A noisy run has them too.
-    pub const fn counted(self) -> Self {
+    /// The same sentence, judged by counts or by times over page reads that took turns with them. A
+    /// noisy run has these too.
+    pub const fn steady(self) -> Self {
         Self {
-            counted: true,
+            steady: true,
             ..self
         }
     }
@@ -342,7 +345,7 @@ impl Sentence {
         if self.in_full && smaller {
             return open("the run was smaller than the paper's");
         }
-        if record["noisy"] == true && !self.counted {
+        if record["noisy"] == true && !self.steady {
             return open("the run was noisy");
         }
         let said: Vec<_> = self.tests().iter().map(|test| test.of(record)).collect();
@@ -491,12 +494,12 @@ mod tests {
 
     /// Beside builds memcached's own times rose with the rate, which contradicted a paper.
     #[test]
-    fn a_noisy_run_decides_by_counts_alone() {
+    fn a_noisy_run_decides_by_steady_figures_alone() {
         let record = json!({ "noisy": true, "bars": { "time": 1.44, "percent": 65.0 } });
         let noisy = SENTENCE.verdict(Some(&record));
         assert_eq!(noisy, Verdict::Open("the run was noisy".to_owned()));
-        let counted = SENTENCE.counted();
-        assert_eq!(counted.verdict(Some(&record)), Verdict::Contradicted);
+        let steady = SENTENCE.steady();
+        assert_eq!(steady.verdict(Some(&record)), Verdict::Contradicted);
     }
 
     #[test]

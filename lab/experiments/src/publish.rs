@@ -88,7 +88,8 @@ impl Page {
              <p>What each paper claims, and what this machine measured. {} runs are on record; the newest ended {}. \
              An experiment that lacked something leaves a gap, with the reason. A sentence of a paper holds, holds in part, is \
              contradicted, or is not testable here; one figure that goes against it contradicts it. A figure whose rounds lie on \
-             both sides of a limit decides nothing, and a noisy run decides by counts alone. Absolute times differ between machines; \
+             both sides of a limit decides nothing, and a noisy run decides by counts and \
+             by times over page reads that took turns with them. Absolute times differ between machines; \
              compare ratios.</p>",
             chart::STYLE,
             records.len(),

@@ -45,7 +45,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: pages written for each changed leaf: a tenth for the table, half a page more goes against it",
         &[at_most("page_writes_per_update", 1.1, 1.5)],
     )
-.counted(),
+.steady(),
     judged(
         "section 2.1",
         "without it the pages up to the root are written again",
@@ -53,7 +53,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: pages that LMDB, which copies paths, writes for a commit of one record: two is a path, one is not",
         &[at_least("lmdb_pages_per_commit_of_one", 2.0, 1.5)],
     )
-.counted(),
+.steady(),
 ];
 
 impl Experiment for DbmAppendPages {

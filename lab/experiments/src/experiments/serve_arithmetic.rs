@@ -79,7 +79,7 @@ const SENTENCES: &[Sentence] = &[judged(
         near("reads_per_append_flash", 1.0, 0.05, 0.5),
     ],
 )
-.counted()];
+.steady()];
 
 impl Experiment for ServeArithmetic {
     fn name(&self) -> &'static str {

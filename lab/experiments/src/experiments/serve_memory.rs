@@ -58,7 +58,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: the process's own reads for each deletion that found its item, since other programs read the disk too: a tenth of a read is no read, half a read is one",
         &[at_most("reads_per_delete_or_touch_by_process", 0.1, 0.5)],
     )
-.counted(),
+.steady(),
     judged(
         "section 3.2, figure 3, one read",
         "a get from flash is one read, since key and value lie together",
@@ -66,7 +66,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: the process's own reads for each hit: a twentieth is no second read, half a read goes against it",
         &[at_most("reads_per_flash_hit_by_process", 1.05, 1.5)],
     )
-.counted(),
+.steady(),
     judged(
         "section 3.2, figure 3, no read in vain",
         "if the second hash is wide enough, a search reads no flash",
@@ -74,7 +74,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: the process's own reads for each absent key, with 18 to 26 bits of hash where the paper has 64: one in a thousand is none, one in a hundred is some",
         &[at_most("reads_per_miss_or_overwrite_by_process", 0.001, 0.01)],
     )
-.counted(),
+.steady(),
     judged(
         "section 3.2, keys",
         "64 bits instead of a key of 64 bytes free 87.5 % of the DRAM that keys take",
@@ -82,7 +82,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: the index's bytes for an item on flash over those that memcached with extstore, which keeps keys in DRAM, takes for the same items; two points below bear it out, half goes against it",
         &[at_least("key64_dram_freed_percent", 85.0, 50.0)],
     )
-.counted(),
+.steady(),
     untested(
         "section 3.2, an example",
         "keys of 64 bytes alone fill the DRAM at 1:16",

@@ -44,28 +44,32 @@ const SENTENCES: &[Sentence] = &[
             at_least("unsorted16_time_large_over_small", 2.0, 1.0),
             at_least("unsorted24_time_large_over_small", 1.1, 1.0),
         ],
-    ),
+    )
+.steady(),
     judged(
         "section 7.2.2, figure 45, sorted blocks",
         "a get gets faster the larger sorted blocks are",
         &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
         "2026-11-28: the axis is time, with the headers on the drive as in the thesis; a tenth less bears it out, and any growth goes against it",
         &[at_most("sorted_scattered_time_large_over_small", 0.9, 1.0)],
-    ),
+    )
+.steady(),
     judged(
         "section 7.2.3.2",
         "reads of headers alone take comparatively little time",
         &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
         "2026-11-28: the time with the headers on the drive over that with most of them in DRAM: a fifth is little, twice is not",
         &[at_most("sorted_scattered_over_warm_time_large", 1.2, 2.0)],
-    ),
+    )
+.steady(),
     judged(
         "section 7.2.3.3, figure 48",
         "the time is almost linear in the pages searched",
         &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
         "2026-11-28: the time for each page searched, of the slowest layout and size over the fastest: the thesis has 1.4 over 1.1; half as much again is almost linear, a factor of two is not",
         &[at_most("time_per_page_spread", 1.5, 2.0)],
-    ),
+    )
+.steady(),
     untested(
         "section 7.2.3.3, figure 48, a page",
         "a page searched takes 1.1 to 1.4 ms, its read 177 us",

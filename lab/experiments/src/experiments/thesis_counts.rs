@@ -60,7 +60,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: a count, over blocks 16 times as large; a tenth less bears it out, and no less goes against it",
         &[at_most("blocks_per_get_large_over_small", 0.9, 1.0)],
     )
-.counted(),
+.steady(),
     judged(
         "section 7.2.3.2, figure 47, unsorted blocks",
         "pages searched grow in proportion to the size of unsorted blocks, less clearly with 24 bits",
@@ -71,7 +71,7 @@ const SENTENCES: &[Sentence] = &[
             at_least("unsorted24_pages_large_over_small", 1.01, 1.0),
         ],
     )
-.counted(),
+.steady(),
     judged(
         "section 7.2.3.2, figure 47, sorted blocks",
         "pages searched fall in sorted blocks, as the blocks searched do",
@@ -79,7 +79,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: a count of pages searched whole, as in the thesis; a tenth less bears it out, and no less goes against it",
         &[at_most("sorted_scattered_pages_large_over_small", 0.9, 1.0)],
     )
-.counted(),
+.steady(),
 ];
 
 impl Experiment for ThesisCounts {

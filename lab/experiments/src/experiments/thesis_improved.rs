@@ -64,7 +64,7 @@ const SENTENCES: &[Sentence] = &[
         "2026-11-28: the share of elements: a twentieth apart is another hash, 0.15 is another result",
         &[near("overflow_share", 0.333, 0.05, 0.15)],
     )
-.counted(),
+.steady(),
     judged(
         "sections 9.3 and 9.4",
         "a get is one page read from hash-table blocks and two from sorted ones",
@@ -75,7 +75,7 @@ const SENTENCES: &[Sentence] = &[
             at_most("reads_per_get_sorted_head_large", 2.25, 3.0),
         ],
     )
-.counted(),
+.steady(),
     judged(
         "section 10.2, figure 51, the trend",
         "gets are faster the larger the blocks are, in all improved layouts",
@@ -86,14 +86,16 @@ const SENTENCES: &[Sentence] = &[
             at_most("hash24_time_large_over_small", 0.95, 1.0),
             at_most("sorted_head_time_large_over_small", 0.95, 1.0),
         ],
-    ),
+    )
+.steady(),
     judged(
         "section 10.3, figure 51, bits",
         "the bits of the page map make no difference",
         &["lab/thesis/src/hashed.rs"],
         "2026-11-28: the time with 16 bits over that with 24: a tenth is noise, a quarter is a difference",
         &[near("hash16_over_hash24_time_large", 1.0, 0.1, 0.25)],
-    ),
+    )
+.steady(),
     judged(
         "section 10.3, figure 52",
         "the time is about proportional to the blocks searched",
@@ -105,7 +107,8 @@ const SENTENCES: &[Sentence] = &[
             0.15,
             0.4,
         )],
-    ),
+    )
+.steady(),
     judged(
         "section 10.3, figure 53",
         "a page takes 400 us, and longer in sorted blocks because of the index",
@@ -115,7 +118,8 @@ const SENTENCES: &[Sentence] = &[
             at_most("hash16_device_reads_per_page_large", 2.3, 4.6),
             at_least("sorted_head_over_hash16_time_per_page_large", 1.05, 1.0),
         ],
-    ),
+    )
+.steady(),
 ];
 
 impl Experiment for ThesisImproved {

@@ -97,14 +97,16 @@ const SENTENCES: &[Sentence] = &[
         &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
         "2026-11-28: the time of the one over the other: 0.6 is about half, 0.9 is not faster to speak of",
         &[at_most("after_over_before_time", 0.6, 0.9)],
-    ),
+    )
+.steady(),
     judged(
         "section 9.2, closing early",
         "a block whose map is short may be closed at two thirds of its fill, as a hash table may, and is faster",
         &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
         "2026-11-28: the axis is time: a tenth less than with a full block bears it out, and more goes against it",
         &[at_most("early_over_short_young_time", 0.9, 1.0)],
-    ),
+    )
+.steady(),
 ];
 
 impl Experiment for ThesisSystem {
