@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The minimum cost of a server on this event loop: no index, no checks, no order of answers.
 //!
-//! `floor PORT FILE` answers each `get` with a page from a random place of an existing flash file.
-//! `floor PORT` answers with a kilobyte of memory. Both answer with a hit of the requested key, so
-//! `senko load` can measure them with one request at a time on a connection.
-//! `docs/measurements/flash-get.md` compares a server with this one.
+//! `floor PORT FILE [PAGES [VALUE]]` answers each `get` with a page from a random place of an
+//! existing flash file, of its first PAGES pages, as a value of VALUE bytes. Another process may
+//! write the file. `floor PORT` answers with a kilobyte of memory. Both answer with a hit of the
+//! requested key, so `senko load` can measure them with one request at a time on a connection. They
+//! know `stats` and `version` too. `docs/measurements/flash-get.md` compares a server with this
+//! one, and `senko-lab run serve-flash-get` has it as a contender; port 0 is any free port, which
+//! it writes to the file that `MEMCACHED_PORT_FILENAME` names.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,27 +25,39 @@ const TAIL: &[u8] = b"\r\nEND\r\n";
 
 /// Writes the answer of a hit, except for its value, to `to`; returns its length.
 fn answer(to: &mut [u8], key: &[u8; KEY], value: usize) -> usize {
+    let length = format!(" 0 {value}\r\n");
+    let head = 6 + KEY + length.len();
     to[..6].copy_from_slice(b"VALUE ");
     to[6..6 + KEY].copy_from_slice(key);
-    let rest: &[u8] = if value == 1000 {
-        b" 0 1000\r\n"
-    } else {
-        b" 0 3990\r\n"
-    };
-    let head = 6 + KEY + rest.len();
-    to[6 + KEY..head].copy_from_slice(rest);
+    to[6 + KEY..head].copy_from_slice(length.as_bytes());
     to[head + value..head + value + TAIL.len()].copy_from_slice(TAIL);
     head + value + TAIL.len()
+}
+
+/// The answer to anything but a `get`.
+fn other(data: &[u8], hits: u64) -> String {
+    if data.starts_with(b"stats") {
+        let pid = std::process::id();
+        return format!("STAT pid {pid}\r\nSTAT flash_hits {hits}\r\nEND\r\n");
+    }
+    "VERSION 1\r\n".to_owned()
 }
 
 fn main() -> std::io::Result<()> {
     let mut args = std::env::args().skip(1);
     let port: u16 = args.next().and_then(|port| port.parse().ok()).unwrap_or(0);
+    let options = FileOptions {
+        beside_writer: true,
+        ..FileOptions::default()
+    };
     let file = match args.next() {
-        Some(path) => Some(FlashFile::open(Path::new(&path), &FileOptions::default())?),
+        Some(path) => Some(FlashFile::open(Path::new(&path), &options)?),
         None => None,
     };
-    let pages = file.as_ref().map_or(0, FlashFile::pages);
+    let mut number = || args.next().and_then(|number| number.parse::<u64>().ok());
+    let all = file.as_ref().map_or(0, FlashFile::pages);
+    let pages = number().unwrap_or(all).min(all);
+    let value = number().unwrap_or(3990) as usize;
     let mut io = EventLoop::new(&LoopConfig {
         backend: BackendChoice::Auto,
         recv_buffers: 256,
@@ -54,19 +69,34 @@ fn main() -> std::io::Result<()> {
     let device = file.map(|file| io.attach(Arc::new(file)));
     let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], port)), 512)?;
     io.listen(&listener)?;
-    println!("port {}", listener.local_port().unwrap_or(0));
+    let port = listener.local_port().unwrap_or(0);
+    println!("port {port}");
+    if let Some(file) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
+        // It appears complete.
+        let mut new = file.clone();
+        new.push(".new");
+        std::fs::write(&new, format!("TCP INET: {port}\n"))?;
+        std::fs::rename(&new, &file)?;
+    }
 
     let mut keys: Vec<[u8; KEY]> = Vec::new();
     let mut spare: Vec<Box<SendBatch>> = Vec::new();
     let mut unpinned = Vec::new();
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     let mut events = Vec::new();
+    let mut hits = 0;
     loop {
         io.poll(Some(Duration::from_millis(100)), &mut events)?;
         for event in events.drain(..) {
             match event {
                 Event::Accepted { stream, .. } => drop(io.adopt(stream)?),
                 Event::Received { conn, data } => {
+                    if !data.starts_with(b"get ") {
+                        let mut batch = spare.pop().unwrap_or_default();
+                        batch.bytes.extend(other(&data, hits).bytes());
+                        io.send(conn, batch, SendMode::Try);
+                        continue;
+                    }
                     let Some(&key) = data.get(4..).and_then(|rest| rest.first_chunk::<KEY>())
                     else {
                         continue;
@@ -92,8 +122,9 @@ fn main() -> std::io::Result<()> {
                     io.read(device, random % pages, 1, frame, tag, conn.0);
                 }
                 Event::Disk(done) => {
+                    hits += 1;
                     let mut frame = done.buf.expect("a read brings its frame back");
-                    let bytes = answer(&mut frame, &keys[done.token as u32 as usize], 3990);
+                    let bytes = answer(&mut frame, &keys[done.token as u32 as usize], value);
                     let mut batch = spare.pop().unwrap_or_default();
                     batch.pieces.push(Piece::Page(frame, 0..bytes));
                     io.send(ConnId(done.token), batch, SendMode::Try);

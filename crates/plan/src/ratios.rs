@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How much flash for each byte of DRAM: by price, by the capacity of a machine, by the size of an
-//! index. For `senko plan --ratios` and the experiment `thesis-ratios`.
+//! index. For `senko plan --ratios`.
 //!
 //! *Source*: paper A, chapter 8. Figure 49: the price of flash with its DRAM, for each byte of
 //! flash, falls with the ratio and approaches the price of flash alone. Table 10: a machine holds

@@ -16,8 +16,10 @@
 //! The paper measured six figures and explains them in words; the model's four times and depths
 //! ([`Model::PAPER`]) were fitted to the six. Two properties are fixed, not fitted. A drive has
 //! eight channels, like the controller of the paper's drives, and a channel's time is exponentially
-//! distributed. The results support the paper's assumption: with one drive its command queue is the
-//! limit, with four the serial stage. The response time grows with the commands queued before a
+//! distributed. In the model, with one drive its command queue is the limit, with four the serial
+//! stage. The paper supposes that all four command queues are then full (section 5.2). The model
+//! does not bear that out: it has 971 us with full queues, where the paper measured 502. So its
+//! window is smaller than all queues. The response time grows with the commands queued before a
 //! request. With a faster or parallel serial stage the drives are the limit again.
 
 use std::cmp::Reverse;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask lab ARGS`: builds `senko`, `senko-lab` and the rivals, and becomes
+//! `cargo xtask lab ARGS`: builds `senko`, `senko-lab`, minimal servers and the rivals, and becomes
 //! `senko-lab ARGS`.
 
 use std::os::unix::process::CommandExt;
@@ -25,6 +25,11 @@ pub fn lab(workspace: &Workspace, args: &[String]) -> Result<bool> {
     }
     // A list or a report needs no rival.
     if args.first().is_some_and(|task| task == "run") {
+        if !build(&["senko_io", "--examples"])? {
+            eprintln!(
+                "the minimal servers do not build here, so figures over them will be missing"
+            );
+        }
         let mut features = RIVALS.to_owned();
         if links("rocksdb") {
             features.push_str(",senko_rivals/rocksdb");

@@ -16,7 +16,6 @@ pub mod serve_arithmetic; // arithmetic and appending on both tiers
 pub mod serve_tls; // TLS compared with memcached's, and with no TLS
 pub mod serve_watch; // histograms, hot keys and scrapes, compared with none of them
 pub mod serve_overload; // a steady load beside a misbehaving crowd
-pub mod transfer_fig7_9; // the direct transfer engine as a queueing model
 pub mod transfer_predict; // two and four drives of that engine, predicted from one
 pub mod endurance_table1; // an LRU buffer before BAST (paper C, table 1)
 pub mod ftl_costs; // small maps, stale pages, log blocks (paper A, chapter 2)
@@ -37,7 +36,6 @@ pub mod thesis_system; // young blocks that become sorted (sections 7.2.2 and 10
 pub mod thesis_isam; // its basic structures: table 7
 pub mod thesis_btree; // puts into an in-place B+tree: figures 28 and 29
 pub mod thesis_hash_table; // puts into a hash table on the device: figure 31
-pub mod thesis_ratios; // prices and capacities of DRAM and flash: figure 49, tables 10 and 11
 pub mod store_memory; // the store's DRAM per key
 pub mod store_gets; // the store's gets, compared with the device's own reads and RocksDB's gets
 pub mod store_writes; // the store's writes for each byte put, and the longest waits of puts
@@ -72,7 +70,6 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_tls::ServeTls,
     &serve_watch::ServeWatch,
     &serve_overload::ServeOverload,
-    &transfer_fig7_9::TransferFig7To9,
     &transfer_predict::TransferPredict,
     &endurance_table1::EnduranceTable1,
     &endurance_fig2_3::EnduranceFig2To3,
@@ -88,7 +85,6 @@ pub static ALL: &[&dyn Experiment] = &[
     &thesis_isam::ThesisIsam,
     &thesis_btree::ThesisBtree,
     &thesis_hash_table::ThesisHashTable,
-    &thesis_ratios::ThesisRatios,
     &thesis_blocks::ThesisBlocks,
     &thesis_improved::ThesisImproved,
     &thesis_counts::ThesisCounts,

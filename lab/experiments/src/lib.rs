@@ -13,7 +13,7 @@
 
 #![deny(unsafe_code)]
 
-pub mod claim; // what an experiment claims: paper, bars, published values
+pub mod claim; // what an experiment judges: sentences of papers, and bars
 pub mod outcome; // the results of an experiment: numbers, gaps, settings, tables
 mod so_far; // the figures of a run so far, for one that is stopped
 pub mod provenance; // the machine and the commit that a report names
@@ -33,7 +33,7 @@ use anyhow::{Context, Result, bail};
 use senko_workload::units::nearest;
 use serde_json::{Map, Value, json};
 
-pub use claim::{Bar, Claim, Paper};
+pub use claim::{Bar, Claim, Paper, Sentence, at_least, at_most, judged, near, untested};
 pub use outcome::{Outcome, Table};
 pub use provenance::{Commit, Machine};
 pub use senko_plan::Progress;
@@ -229,6 +229,9 @@ impl Report {
             ("machine", self.machine.to_json()),
             ("device", Value::Object(self.outcome.device.clone())),
         ];
+        if !self.outcome.spread().is_empty() {
+            fields.push(("spread", json!(self.outcome.spread())));
+        }
         if !self.outcome.missing().is_empty() {
             fields.push(("missing", json!(self.outcome.missing())));
         }

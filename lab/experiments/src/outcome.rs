@@ -9,6 +9,7 @@ use std::ops::Deref;
 
 use serde_json::{Map, Value};
 
+use crate::rig::median;
 use crate::so_far::{self, NotedTable, Notes};
 
 /// A run is noisy if the same probe before and after it differs by more than this share.
@@ -18,6 +19,7 @@ pub const NOISE_LIMIT: f64 = 0.15;
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     bars: BTreeMap<String, f64>,
+    spread: BTreeMap<String, [f64; 2]>,
     missing: BTreeMap<String, String>,
     noisy: Option<bool>,
     /// The settings: sizes, parameters, options.
@@ -65,6 +67,22 @@ impl Outcome {
         }
     }
 
+    /// Adds the median of some rounds, with the lowest and the highest as its spread.
+    ///
+    /// # Panics
+    /// If the key was used before.
+    pub fn rounds(&mut self, key: impl Into<String>, rounds: Vec<f64>) {
+        let key = key.into();
+        let finite = || rounds.iter().copied().filter(|round| round.is_finite());
+        let ends = [finite().reduce(f64::min), finite().reduce(f64::max)];
+        if let [Some(low), Some(high)] = ends
+            && low < high
+        {
+            self.spread.insert(key.clone(), [low, high]);
+        }
+        self.bar(key, median(rounds).unwrap_or(f64::NAN));
+    }
+
     /// Notes that a number could not be measured, and why.
     ///
     /// # Panics
@@ -108,6 +126,11 @@ impl Outcome {
     /// The numbers.
     pub fn bars(&self) -> &BTreeMap<String, f64> {
         &self.bars
+    }
+
+    /// The lowest and the highest round of the numbers that have several.
+    pub fn spread(&self) -> &BTreeMap<String, [f64; 2]> {
+        &self.spread
     }
 
     /// The gaps, with their reasons.

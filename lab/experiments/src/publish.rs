@@ -6,7 +6,7 @@
 //! - It follows the reader's light or dark setting, fits a phone, and prints.
 //! - A figure that was not measured is a gap, with the reason.
 
-pub mod parts; // the code for each part of a paper
+pub mod parts; // what no experiment measures
 pub mod figures; // charts of tables
 
 use std::fmt::Write;
@@ -15,10 +15,10 @@ use senko_plan::short;
 use senko_ssd::chart::{self, escape};
 use serde_json::Value;
 
-use crate::claim::{Claim, Paper, Standing};
+use crate::claim::{Claim, Judged, Paper, Sentence, Standing, Test, Verdict};
 use crate::results::{date, latest, newest};
 use crate::{Experiment, experiments};
-use parts::PARTS;
+use parts::UNMEASURED;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--bg:#fff;--ink:#222;--soft:#666;--line:#ddd;--good:#1b7f4b;--bad:#b3261e;--gap:#8a5a00}\
@@ -52,7 +52,7 @@ pub fn page(records: &[Value]) -> (String, usize) {
             page.experiment(*experiment, records);
         }
     }
-    page.parts();
+    page.code();
     page.text.push_str("</body></html>\n");
     (page.text, page.figures)
 }
@@ -62,73 +62,6 @@ fn of_paper(paper: Paper) -> impl Iterator<Item = &'static &'static dyn Experime
     experiments()
         .iter()
         .filter(move |experiment| experiment.claim().paper == paper)
-}
-
-/// The verdict of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The results have no run.
-    NotRun,
-    /// It ran, but measured nothing.
-    NotMeasured,
-    /// All bars reach their goals.
-    Goal,
-    /// All bars hold.
-    Holds,
-    /// Some bars hold; others were not measured.
-    HoldsInPart,
-    /// At least one bar does not hold.
-    Not,
-    /// There are figures, but no bar to compare them with.
-    Measured,
-}
-
-impl Verdict {
-    /// The verdict of a record.
-    pub fn of(claim: &Claim, record: Option<&Value>) -> Self {
-        let Some(record) = record else {
-            return Self::NotRun;
-        };
-        if record["bars"]
-            .as_object()
-            .is_none_or(|bars| bars.is_empty())
-        {
-            return Self::NotMeasured;
-        }
-        let held: Vec<Option<Standing>> = claim
-            .bars
-            .iter()
-            .map(|bar| {
-                record["bars"][bar.key]
-                    .as_f64()
-                    .map(|value| bar.held(value))
-            })
-            .collect();
-        let measured = || held.iter().flatten();
-        if measured().any(|held| *held == Standing::Not) {
-            Self::Not
-        } else if measured().next().is_none() {
-            Self::Measured
-        } else if held.contains(&None) || record["stopped"] == true {
-            Self::HoldsInPart
-        } else if measured().all(|held| *held == Standing::Goal) {
-            Self::Goal
-        } else {
-            Self::Holds
-        }
-    }
-
-    fn show(self) -> (&'static str, &'static str) {
-        match self {
-            Self::NotRun => ("gap", "not run"),
-            Self::NotMeasured => ("gap", "not measured"),
-            Self::Goal => ("good", "holds, goals reached"),
-            Self::Holds => ("good", "holds"),
-            Self::HoldsInPart => ("gap", "holds where measured"),
-            Self::Not => ("bad", "does not hold"),
-            Self::Measured => ("soft", "measured, no bar"),
-        }
-    }
 }
 
 #[derive(Default)]
@@ -153,7 +86,10 @@ impl Page {
              <title>Senko: the papers, measured here</title>\n<style>{STYLE}{}</style></head><body>\n\
              <h1>The papers, measured here</h1>\n\
              <p>What each paper claims, and what this machine measured. {} runs are on record; the newest ended {}. \
-             An experiment that lacked something leaves a gap, with the reason. Absolute times differ between machines; \
+             An experiment that lacked something leaves a gap, with the reason. A sentence of a paper holds, holds in part, is \
+             contradicted, or is not testable here; one figure that goes against it contradicts it. A figure whose rounds lie on \
+             both sides of a limit decides nothing, and a noisy run decides by counts and \
+             by times over page reads that took turns with them. Absolute times differ between machines; \
              compare ratios.</p>",
             chart::STYLE,
             records.len(),
@@ -162,41 +98,72 @@ impl Page {
     }
 
     fn summary(&mut self, records: &[Value]) {
-        self.text.push_str(
-            "<h2 id=\"summary\">Summary</h2>\n<div class=\"wide\"><table class=\"stack\"><thead><tr><th>paper</th><th>claim</th>\
-             <th>here</th><th>verdict</th></tr></thead><tbody>\n",
+        self.text
+            .push_str("<h2 id=\"summary\">What the papers say</h2>\n");
+        let verdicts: Vec<Verdict> = said(records).map(|said| said.verdict).collect();
+        let count = |of: &dyn Fn(&Verdict) -> bool| verdicts.iter().filter(|one| of(one)).count();
+        let _ = writeln!(
+            self.text,
+            "<p>Of {} sentences, {} hold, {} hold in part, {} are contradicted, {} are not testable here, and \
+             {} are not decided.</p>",
+            verdicts.len(),
+            count(&|verdict| *verdict == Verdict::Holds),
+            count(&|verdict| *verdict == Verdict::InPart),
+            count(&|verdict| *verdict == Verdict::Contradicted),
+            count(&|verdict| *verdict == Verdict::NotTestable),
+            count(&|verdict| matches!(verdict, Verdict::Open(_))),
         );
-        for paper in Paper::ALL {
-            for experiment in of_paper(paper) {
-                let claim = experiment.claim();
-                let record = latest(records, experiment.name());
-                let (class, verdict) = Verdict::of(&claim, record).show();
-                let _ = writeln!(
-                    self.text,
-                    "<tr><td>{}</td><td>{} <span class=\"soft\">({}; <a href=\"#{}\">{}</a>)</span></td><td>{}</td>\
-                     <td class=\"{class}\">{verdict}</td></tr>",
-                    paper.short(),
-                    escape(claim.text),
-                    escape(claim.source),
-                    experiment.name(),
-                    experiment.name(),
-                    here(&claim, record)
-                );
+        self.open_table(&["paper", "where", "what it says", "here", "verdict"]);
+        for said in said(records) {
+            let sentence = said.sentence;
+            let place = match said.experiment {
+                Some(name) => format!("<a href=\"#{name}\">{}</a>", escape(sentence.place)),
+                None => escape(sentence.place),
+            };
+            let here = match sentence.judged {
+                Judged::Not(why) => escape(why),
+                Judged::By { .. } => escape(&said.figures()).replace("; ", "<br>"),
+            };
+            let (class, verdict) = shown(&said.verdict);
+            let _ = writeln!(
+                self.text,
+                "<tr><td>{}</td><td>{place}</td><td>{}</td><td>{here}</td><td class=\"{class}\">{verdict}</td></tr>",
+                said.paper.short(),
+                escape(sentence.text),
+            );
+        }
+        self.text
+            .push_str("</tbody></table></div>\n<h2 id=\"bars\">The project's own bars</h2>\n");
+        for experiment in experiments() {
+            let (name, claim) = (experiment.name(), experiment.claim());
+            if let Some(record) = latest(records, name).filter(|_| !claim.bars.is_empty()) {
+                let _ = writeln!(self.text, "<p><a href=\"#{name}\">{name}</a></p>");
+                self.bars(&claim, record);
             }
         }
-        self.text.push_str("</tbody></table></div>\n");
+    }
+
+    fn open_table(&mut self, columns: &[&str]) {
+        let head: String = columns
+            .iter()
+            .map(|name| format!("<th>{name}</th>"))
+            .collect();
+        let _ = writeln!(
+            self.text,
+            "<div class=\"wide\"><table class=\"stack\"><thead><tr>{head}</tr></thead><tbody>"
+        );
     }
 
     fn experiment(&mut self, experiment: &dyn Experiment, records: &[Value]) {
         let (name, claim) = (experiment.name(), experiment.claim());
         let record = latest(records, name);
-        let (class, verdict) = Verdict::of(&claim, record).show();
         let _ = writeln!(
             self.text,
-            "<h3 id=\"{name}\">{name} <span class=\"{class}\">{verdict}</span></h3>\n<p>{}. <span class=\"soft\">({})</span></p>",
+            "<h3 id=\"{name}\">{name}</h3>\n<p>{}. <span class=\"soft\">({})</span></p>",
             escape(claim.text.trim_end_matches('.')),
             escape(claim.source)
         );
+        self.sentences(&claim, record);
         let Some(record) = record else {
             let _ = writeln!(
                 self.text,
@@ -223,14 +190,6 @@ impl Page {
         }
         self.bars(&claim, record);
         self.gaps(record);
-        let pairs: Vec<(&str, f64, Option<f64>)> = claim
-            .published
-            .iter()
-            .map(|(key, value)| (*key, *value, record["bars"][*key].as_f64()))
-            .collect();
-        for chart in figures::published(&pairs) {
-            self.figure(&chart);
-        }
         for table in record["tables"].as_array().into_iter().flatten() {
             for chart in figures::of_table(table) {
                 self.figure(&chart);
@@ -245,29 +204,60 @@ impl Page {
         let _ = writeln!(self.text, "<figure>{}</figure>", chart.to_inline());
     }
 
+    /// The tests of a claim's sentences, with the reasons for their limits.
+    fn sentences(&mut self, claim: &Claim, record: Option<&Value>) {
+        if claim.sentences.is_empty() {
+            return;
+        }
+        self.open_table(&[
+            "what the paper says",
+            "figures and limits",
+            "why these",
+            "verdict",
+        ]);
+        for sentence in claim.sentences {
+            let (limits, why) = match sentence.judged {
+                Judged::Not(why) => (String::new(), why),
+                Judged::By { why, tests } => {
+                    let limit = |test: &Test| format!("{}: {}", test.key, test.limits());
+                    let limits: Vec<String> = tests.iter().map(limit).collect();
+                    (limits.join("<br>"), why)
+                }
+            };
+            let (class, verdict) = shown(&sentence.verdict(record));
+            let _ = writeln!(
+                self.text,
+                "<tr><td>{}: {}</td><td>{limits}</td><td>{}</td><td class=\"{class}\">{verdict}</td></tr>",
+                escape(sentence.place),
+                escape(sentence.text),
+                escape(why)
+            );
+        }
+        self.text.push_str("</tbody></table></div>\n");
+    }
+
     fn bars(&mut self, claim: &Claim, record: &Value) {
         if claim.bars.is_empty() {
             return;
         }
-        self.text.push_str(
-            "<div class=\"wide\"><table><thead><tr><th>figure</th><th>here</th><th>must</th><th>goal</th><th></th></tr></thead><tbody>\n",
-        );
+        self.open_table(&["figure", "here", "must", "goal", ""]);
         for bar in claim.bars {
             let sign = if bar.less { "at most" } else { "at least" };
-            let value = record["bars"][bar.key].as_f64();
-            let (class, held) = match value.map(|value| bar.held(value)) {
-                Some(Standing::Not) => ("bad", Standing::Not.text()),
-                Some(held) => ("good", held.text()),
-                None => ("gap", "not measured"),
+            let standing = bar.standing(record);
+            let class = match standing {
+                Standing::Goal | Standing::Must => "good",
+                Standing::Not => "bad",
+                Standing::Noise | Standing::Missing => "gap",
             };
             let _ = writeln!(
                 self.text,
                 "<tr><td><code>{}</code></td><td class=\"n\">{}</td><td class=\"n\">{sign} {}</td><td class=\"n\">{}</td>\
-                 <td class=\"{class}\">{held}</td></tr>",
+                 <td class=\"{class}\">{}</td></tr>",
                 bar.key,
-                value.map_or("-".to_owned(), short),
+                figure(record, bar.key).map_or("-".to_owned(), |seen| escape(&seen)),
                 short(bar.must),
-                short(bar.goal)
+                short(bar.goal),
+                standing.text()
             );
         }
         self.text.push_str("</tbody></table></div>\n");
@@ -383,32 +373,115 @@ impl Page {
         );
     }
 
-    fn parts(&mut self) {
-        self.text.push_str(
-            "<h2 id=\"code\">From the papers to the code</h2>\n<div class=\"wide\"><table class=\"stack\"><thead><tr><th>paper</th><th>part</th>\
-             <th>what</th><th>files</th><th>experiment, or why there is none</th></tr></thead><tbody>\n",
-        );
-        for part in PARTS {
-            let files: Vec<String> = part
-                .files
-                .iter()
-                .map(|file| format!("<code>{file}</code>"))
-                .collect();
-            let measured = match part.measured.strip_prefix("none: ") {
-                Some(why) => format!("<span class=\"gap\">{}</span>", escape(why)),
-                None => format!("<a href=\"#{0}\">{0}</a>", part.measured),
-            };
+    fn code(&mut self) {
+        self.text
+            .push_str("<h2 id=\"code\">From the papers to the code</h2>\n");
+        self.open_table(&["paper", "where", "files"]);
+        for said in said(&[]) {
+            let files = said.sentence.files.iter();
+            let files: Vec<String> = files.map(|file| format!("<code>{file}</code>")).collect();
             let _ = writeln!(
                 self.text,
-                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{measured}</td></tr>",
-                part.paper.short(),
-                escape(part.part),
-                escape(part.what),
+                "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
+                said.paper.short(),
+                escape(said.sentence.place),
                 files.join("<br>")
             );
         }
         self.text.push_str("</tbody></table></div>\n");
     }
+}
+
+/// A sentence of a paper, with the verdict of the newest run.
+pub struct Said<'r> {
+    /// Whose it is.
+    pub paper: Paper,
+    /// The experiment that judges it, or says why it cannot.
+    pub experiment: Option<&'static str>,
+    /// The sentence.
+    pub sentence: &'static Sentence,
+    /// The verdict.
+    pub verdict: Verdict,
+    record: Option<&'r Value>,
+}
+
+impl Said<'_> {
+    /// What was measured: `key value (lowest to highest)` of each test.
+    pub fn figures(&self) -> String {
+        let tests = self.sentence.tests().iter();
+        let each = tests.filter_map(|test| {
+            figure(self.record?, test.key).map(|seen| format!("{} {seen}", test.key))
+        });
+        each.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Every sentence of the papers, in their order.
+pub fn said(records: &[Value]) -> impl Iterator<Item = Said<'_>> {
+    let measured = |experiment: &&'static dyn Experiment| {
+        let (name, claim) = (experiment.name(), experiment.claim());
+        let record = latest(records, name);
+        claim.sentences.iter().map(move |sentence| Said {
+            paper: claim.paper,
+            experiment: Some(name),
+            verdict: sentence.verdict(record),
+            sentence,
+            record,
+        })
+    };
+    Paper::ALL.into_iter().flat_map(move |paper| {
+        let rest = UNMEASURED.iter().filter(move |(of, _)| *of == paper);
+        let rest = rest.map(move |(_, sentence)| Said {
+            paper,
+            experiment: None,
+            sentence,
+            verdict: Verdict::NotTestable,
+            record: None,
+        });
+        of_paper(paper).flat_map(measured).chain(rest)
+    })
+}
+
+/// The table of `docs/measurements/papers.md`.
+pub fn markdown(records: &[Value]) -> String {
+    let mut text =
+        "| paper | where | what it says | seen | verdict |\n|---|---|---|---|---|\n".to_owned();
+    for said in said(records) {
+        let seen = match said.sentence.judged {
+            Judged::Not(why) => why.to_owned(),
+            Judged::By { .. } => said.figures(),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {seen} | {} |",
+            said.paper.short(),
+            said.sentence.place,
+            said.sentence.text,
+            said.verdict.text()
+        );
+    }
+    text
+}
+
+/// A record's figure, with its lowest and its highest round.
+fn figure(record: &Value, key: &str) -> Option<String> {
+    let value = short(record["bars"][key].as_f64()?);
+    let ends = &record["spread"][key];
+    Some(match (ends[0].as_f64(), ends[1].as_f64()) {
+        (Some(low), Some(high)) => format!("{value} ({} to {})", short(low), short(high)),
+        _ => value,
+    })
+}
+
+/// A verdict's class and words.
+fn shown(verdict: &Verdict) -> (&'static str, String) {
+    let class = match verdict {
+        Verdict::Holds => "good",
+        Verdict::InPart | Verdict::Open(_) => "gap",
+        Verdict::Contradicted => "bad",
+        Verdict::NotTestable => "soft",
+    };
+    (class, escape(&verdict.text()))
 }
 
 /// The day of a run.
@@ -425,101 +498,10 @@ fn first_gap(record: &Value) -> &str {
         .unwrap_or("nothing was measured")
 }
 
-/// The summary's cell of what was measured: the bars and what was published, or else ratios, or
-/// else the first figures.
-fn here(claim: &Claim, record: Option<&Value>) -> String {
-    let Some(record) = record else {
-        return "-".to_owned();
-    };
-    let Some(bars) = record["bars"].as_object().filter(|bars| !bars.is_empty()) else {
-        return format!("<span class=\"gap\">{}</span>", escape(first_gap(record)));
-    };
-    let keys: Vec<&str> = match claim.bars.is_empty() && claim.published.is_empty() {
-        false => {
-            let keys = claim.bars.iter().map(|bar| bar.key);
-            let published = claim.published.iter().map(|(key, _)| *key);
-            let more = published.filter(|key| claim.bars.iter().all(|bar| bar.key != *key));
-            keys.chain(more).collect()
-        }
-        true => {
-            // A ratio says more about a claim than a time or a count. The agreement of counts with
-            // the kernel's says nothing about a claim.
-            let of_claim = |key: &&str| !key.ends_with("_over_counted");
-            let keys = || bars.keys().map(String::as_str).filter(of_claim);
-            let is_ratio = |key: &&str| key.contains("_over_");
-            let rest = keys().filter(|key| !is_ratio(key));
-            keys().filter(is_ratio).chain(rest).take(4).collect()
-        }
-    };
-    let shown: Vec<String> = keys
-        .into_iter()
-        .filter_map(|key| {
-            Some(format!(
-                "{} {}",
-                escape(key),
-                short(bars.get(key)?.as_f64()?)
-            ))
-        })
-        .collect();
-    if shown.is_empty() {
-        return "-".to_owned();
-    }
-    shown.join("<br>")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn every_part_of_a_paper_has_its_files_and_its_experiment() {
-        let names: Vec<&str> = experiments().iter().map(|one| one.name()).collect();
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for part in PARTS {
-            for file in part.files {
-                assert!(root.join(file).is_file(), "there is no {file}");
-            }
-            let why = part.measured.strip_prefix("none: ");
-            assert!(
-                why.is_some() || names.contains(&part.measured),
-                "{}",
-                part.measured
-            );
-        }
-    }
-
-    /// For half of the papers' claims the verdict was "measured, no bar": nobody was told whether
-    /// the shape holds.
-    #[test]
-    fn every_claim_of_a_paper_has_bars() {
-        for experiment in experiments() {
-            let (name, claim) = (experiment.name(), experiment.claim());
-            assert!(
-                claim.paper == Paper::Design || !claim.bars.is_empty(),
-                "{name} has no bar"
-            );
-            for bar in claim.bars {
-                assert_eq!(bar.held(bar.goal), Standing::Goal, "{}", bar.key);
-                assert_ne!(bar.held(bar.must), Standing::Not, "{name}, {}", bar.key);
-            }
-        }
-    }
-
-    #[test]
-    fn verdicts_follow_the_bars() {
-        let claim = crate::find("serve-endurance").expect("it exists").claim();
-        let of = |bars: Value| Verdict::of(&claim, Some(&json!({ "bars": bars })));
-        assert_eq!(Verdict::of(&claim, None), Verdict::NotRun);
-        assert_eq!(of(json!({})), Verdict::NotMeasured);
-        assert_eq!(of(json!({"other": 1.0})), Verdict::Measured);
-        assert_eq!(of(json!({"host_wa_fifo": 1.0})), Verdict::HoldsInPart);
-        assert_eq!(of(json!({"host_wa_fifo": 1.2})), Verdict::Not);
-        let all =
-            |fifo: f64| json!({"host_wa_fifo": fifo, "host_wa_reinsert": 1.1, "page_fill": 0.99});
-        assert_eq!(of(all(1.0)), Verdict::Goal);
-        assert_eq!(of(all(1.04)), Verdict::Holds);
-    }
 
     #[test]
     fn a_page_without_results_is_whole_and_says_so() {
@@ -534,12 +516,12 @@ mod tests {
         let record = json!({
             "experiment": "ftl-table2", "scale": "quick", "bars": { "page_mib": 126.6, "<i>": 1 },
             "missing": { "a": "<script>alert(1)</script>", "k": "no libdb", "l": "no libdb" }, "settings": { "b": "<img src=x>" },
-            "tables": [{ "title": "<b>", "columns": ["<u>", "us"], "rows": [["<s>", "5"]] }],
+            "tables": [{ "title": "<b>", "columns": ["<u>", "us"], "rows": [["<s>", "5"], ["<i>", "7"]] }],
         });
         let (page, figures) = page(&[record]);
-        assert!(figures >= 2);
+        assert!(figures >= 1);
         // A gap names the figures that it stands for.
-        assert!(page.contains("What is missing would have shown"));
+        assert!(page.contains("What is missing is a part of this"));
         // One library that is missing was told of once for each figure.
         assert!(page.contains("<code>k</code>, <code>l</code>: no libdb"));
         for mark in ["<script", "<img", "<b>", "<u>", "<s>", "<i>"] {

@@ -37,5 +37,5 @@ pub use bench::Bench;
 pub use certificate::Certificate;
 pub use contender::{Server, Spec};
 pub use middle::median;
-pub use series::{Figure, Series, Steps, end, over, put, put_so_far, ratio};
+pub use series::{Figure, Rounds, Series, Steps, end, over, put, put_so_far, ratio, some};
 pub use traffic::{Items, Load, Window};

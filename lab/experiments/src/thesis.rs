@@ -30,8 +30,9 @@ use crate::rig::scratch::Scratch;
 use crate::rig::{Steps, cleanup, median, process, sys};
 use crate::{Options, Outcome, Progress, Scale, Table};
 
-/// The thesis's block sizes; keys of results use their names in quick runs too.
-pub const SIZES: [&str; 3] = ["16mb", "64mb", "256mb"];
+/// The names of the block sizes in keys of results: 16, 64 and 256 MB in the thesis and in a full
+/// run of its elements. `block_bytes` in the settings has those of the run.
+pub const SIZES: [&str; 3] = ["small", "middle", "large"];
 /// Bits an element of the map over blocks.
 pub const BLOCK_BITS: u32 = 16;
 
@@ -101,7 +102,7 @@ impl Size {
 }
 
 /// A window of gets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Window {
     /// The counts.
     pub counts: Counts,
@@ -110,6 +111,8 @@ pub struct Window {
     /// Mean time of a get divided by that of the device's page read, both without the slowest two
     /// percent.
     pub times_device: f64,
+    /// The same of each fifth of the window.
+    fifths: Vec<f64>,
     /// Mean time of those page reads, in microseconds.
     device_us: f64,
     /// Reads of gets and probes.
@@ -127,6 +130,16 @@ impl Window {
     pub fn per_get(&self, count: impl FnOnce(&Counts) -> u64) -> f64 {
         count(&self.counts) as f64 / self.counts.gets as f64
     }
+
+    /// Pages searched by a get.
+    pub fn pages(&self) -> f64 {
+        self.per_get(|counts| counts.pages)
+    }
+
+    /// Blocks searched by a get.
+    pub fn blocks(&self) -> f64 {
+        self.per_get(|counts| counts.blocks)
+    }
 }
 
 /// The figures of a layout with one block size.
@@ -136,6 +149,8 @@ pub struct Row {
     pub layout: &'static str,
     /// Its block size, of [`SIZES`].
     pub size: &'static str,
+    /// Bytes of a block, in MiB.
+    mib: u64,
     /// Gets of existing keys.
     pub present: Window,
     /// Gets of absent keys.
@@ -313,6 +328,7 @@ impl<'a> ThesisRun<'a> {
         let row = Row {
             layout: layout.name(),
             size: SIZES[size],
+            mib: self.geometries[size].block_bytes() >> 20,
             present,
             absent,
         };
@@ -333,7 +349,7 @@ impl<'a> ThesisRun<'a> {
             |what: &str, number: f64| self.outcome.bar(format!("{what}_{layout}_{size}"), number);
         bar("mean_us", present.mean_us);
         bar("times_device_page_read", present.times_device);
-        bar("pages_per_get", present.per_get(|counts| counts.pages));
+        bar("pages_per_get", present.pages());
         bar("reads_per_get", present.per_get(Counts::reads));
         bar("absent_mean_us", absent.mean_us);
         bar("absent_reads_per_get", absent.per_get(Counts::reads));
@@ -368,8 +384,10 @@ impl<'a> ThesisRun<'a> {
         let process_bytes = process
             .and_then(|before| Some(process::io(std::process::id()).ok()?.read - before.read));
         let bare = took.page_reads.len() as u64;
+        let fifths = took.fifths();
         Ok(Window {
             counts: took.counts,
+            fifths,
             mean_us: mean(&took.gets),
             device_us: mean(&took.page_reads),
             times_device: calm_mean(&mut took.gets) / calm_mean(&mut took.page_reads),
@@ -387,15 +405,30 @@ impl<'a> ThesisRun<'a> {
             .find(|row| row.layout == layout && row.size == size)
     }
 
-    /// A time divided by another, both in device page reads.
+    /// A time divided by another, both in device page reads: the median of the windows' fifths.
     pub fn time_ratio(&mut self, key: &str, over: (&str, &str), under: (&str, &str)) {
-        self.ratio(key, over, under, |window| window.times_device);
+        self.time_ratio_for_each(key, over, under, |_| 1.0);
+    }
+
+    /// The same with both times divided by a count of their windows.
+    pub fn time_ratio_for_each(
+        &mut self,
+        key: &str,
+        over: (&str, &str),
+        under: (&str, &str),
+        count: impl Fn(&Window) -> f64,
+    ) {
+        self.ratio(key, over, under, |over, under| {
+            let counts = count(over) / count(under);
+            let fifths = over.fifths.iter().zip(&under.fifths);
+            fifths.map(|(over, under)| over / under / counts).collect()
+        });
     }
 
     /// Pages searched by a get, divided by those of another layout.
     pub fn pages_ratio(&mut self, key: &str, over: (&str, &str), under: (&str, &str)) {
-        self.ratio(key, over, under, |window| {
-            window.per_get(|counts| counts.pages)
+        self.ratio(key, over, under, |over, under| {
+            vec![over.pages() / under.pages()]
         });
     }
 
@@ -404,12 +437,12 @@ impl<'a> ThesisRun<'a> {
         key: &str,
         over: (&str, &str),
         under: (&str, &str),
-        number: impl Fn(&Window) -> f64,
+        ratios: impl Fn(&Window, &Window) -> Vec<f64>,
     ) {
         match (self.row(over.0, over.1), self.row(under.0, under.1)) {
             (Some(over), Some(under)) => {
-                let ratio = number(&over.present) / number(&under.present);
-                self.outcome.bar(key, ratio);
+                let ratios = ratios(&over.present, &under.present);
+                self.outcome.rounds(key, ratios);
             }
             _ => self.outcome.miss(key, "one of the two was not measured"),
         }
@@ -423,15 +456,19 @@ impl<'a> ThesisRun<'a> {
         self.steps.next("last probe");
         for size in SIZES {
             if let Some(row) = self.rows.iter().find(|row| row.size == size) {
-                self.outcome.bar(
-                    format!("blocks_per_get_{size}"),
-                    row.present.per_get(|counts| counts.blocks),
-                );
-                self.outcome.bar(
-                    format!("absent_blocks_per_get_{size}"),
-                    row.absent.per_get(|counts| counts.blocks),
-                );
+                self.outcome
+                    .bar(format!("blocks_per_get_{size}"), row.present.blocks());
+                self.outcome
+                    .bar(format!("absent_blocks_per_get_{size}"), row.absent.blocks());
             }
+        }
+        let mut seen = self.rows.iter();
+        let first = seen.next().map_or("", |row| row.layout);
+        let [small, .., large] = SIZES;
+        let ends = (self.row(first, large), self.row(first, small));
+        if let (Some(large), Some(small)) = ends {
+            let ratio = large.present.blocks() / small.present.blocks();
+            self.outcome.bar("blocks_per_get_large_over_small", ratio);
         }
         let page_reads = self.rows.iter().map(|row| row.present.device_us).collect();
         if let Some(middle) = median(page_reads) {
@@ -499,15 +536,15 @@ const GETS: [&str; 14] = [
 impl Row {
     fn cells(&self, geometry: &Geometry, dram: f64, fill: f64) -> Vec<String> {
         let (present, absent) = (&self.present, &self.absent);
-        let pages = present.per_get(|counts| counts.pages);
+        let pages = present.pages();
         vec![
-            self.size.to_owned(),
+            format!("{} MiB", self.mib),
             self.layout.to_owned(),
             format!("{:.1}", present.mean_us),
             format!("{:.1}", absent.mean_us),
             format!("{pages:.3}"),
             format!("{:.2}", present.times_device),
-            format!("{:.3}", present.per_get(|counts| counts.blocks)),
+            format!("{:.3}", present.blocks()),
             format!("{:.3}", present.per_get(Counts::reads)),
             format!("{:.1}", present.mean_us / pages),
             format!("{:.4}", absent.per_get(Counts::reads)),
@@ -567,12 +604,12 @@ fn by_size(rows: &[Row]) -> Vec<Table> {
         table_of("Time of a get, by the size of blocks", &timed),
     ];
     for size in SIZES {
-        let number = size.trim_end_matches("mb").to_owned();
+        let number = row(first, size).map_or(String::new(), |row| row.mib.to_string());
         let rows = || drawn.iter().filter_map(|layout| row(layout, size));
-        let pages = rows().map(|row| row.present.per_get(|counts| counts.pages));
+        let pages = rows().map(|row| row.present.pages());
         let mut cells = vec![number.clone()];
         cells.extend(pages.map(|pages| format!("{pages:.3}")));
-        let blocks = row(first, size).map(|row| row.present.per_get(|counts| counts.blocks));
+        let blocks = row(first, size).map(|row| row.present.blocks());
         cells.push(blocks.map_or("-".to_owned(), |blocks| format!("{blocks:.3}")));
         tables[0].row(cells);
         let mut cells = vec![number];
@@ -656,6 +693,18 @@ struct Took {
     gets: Vec<f64>,
     /// And of each page read.
     page_reads: Vec<f64>,
+}
+
+impl Took {
+    /// The mean time of a get over that of a page read, in each fifth of the window.
+    fn fifths(&self) -> Vec<f64> {
+        let each = (self.page_reads.len() / 5).max(1);
+        let parts = self.gets.chunks(each).zip(self.page_reads.chunks(each));
+        let ratio = |(gets, reads): (&[f64], &[f64])| {
+            calm_mean(&mut gets.to_vec()) / calm_mean(&mut reads.to_vec())
+        };
+        parts.take(5).map(ratio).collect()
+    }
 }
 
 fn mean(times: &[f64]) -> f64 {

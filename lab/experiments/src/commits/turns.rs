@@ -11,7 +11,7 @@ use super::ours::{OURS, Ours};
 use super::rival::Kind;
 use super::{Contender, Ran, Work, percentile};
 use crate::kv::plan::cell;
-use crate::rig::{Figure, median};
+use crate::rig::{Figure, Rounds, median, some};
 use crate::{Table, so_far};
 
 /// The headings of [`Turns::rows`].
@@ -174,16 +174,15 @@ impl Turns {
         median(rounds.map(of).collect()).ok_or_else(|| format!("{name}: no round showed it"))
     }
 
-    /// The ratio of two contenders: the median of the rounds' ratios, since the machine's speed
-    /// changes between rounds.
+    /// The ratio of two contenders in each round, since the machine's speed changes between rounds.
     ///
     /// # Errors
     /// Why there is no figure.
-    pub fn over(&self, one: &str, other: &str, of: impl Fn(&Ran) -> f64) -> Figure {
+    pub fn over(&self, one: &str, other: &str, of: impl Fn(&Ran) -> f64) -> Rounds {
         let (one, other) = (self.seat(one)?, self.seat(other)?);
         let both = one.rounds.iter().zip(&other.rounds);
         let ratios = both.filter_map(|(a, b)| Some(of(a.as_ref()?) / of(b.as_ref()?)));
-        median(ratios.collect()).ok_or_else(|| "no round had both".to_owned())
+        some(ratios).ok_or_else(|| "no round had both".to_owned())
     }
 
     /// The contender of these with the highest median rate.

@@ -33,8 +33,8 @@ impl Experiment for DbmFloor {
             paper: Paper::Design,
             source: "design: a commit is one write and one flush",
             text: "a durable write over space that was written costs one flush of the device, and over other space half as much again or more",
+            sentences: &[],
             bars: &[],
-            published: &[],
         }
     }
 

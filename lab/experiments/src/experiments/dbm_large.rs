@@ -53,6 +53,7 @@ impl Experiment for DbmLarge {
             paper: Paper::Design,
             source: "design: a get of something cold is one read",
             text: "of a database ten times its cache, a get takes one read of the device or none",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("reads_per_get", 1.1, 1.02),
@@ -60,7 +61,6 @@ impl Experiment for DbmLarge {
                     Bar::more("gets16_over_lmdb", 1.0, 1.5),
                 ]
             },
-            published: &[],
         }
     }
 

@@ -30,8 +30,11 @@ use crate::commits::rival::{self, REDB};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Steps, median, put, some};
+use crate::{
+    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
+    untested,
+};
 
 /// The experiment.
 pub struct DbmPaper;
@@ -65,6 +68,64 @@ fn loads(bench: &Bench<'_>) -> [Load; 4] {
     ]
 }
 
+const SENTENCES: &[Sentence] = &[
+    judged(
+        "section 1, the ratio",
+        "five times as fast as existing systems, or more",
+        &["crates/dbm/src/commit.rs"],
+        "2026-11-28: the paper names no system, so the middle one of the synced rivals counts, with one record or a hundred, whichever is better for the paper; anything below five goes against it",
+        &[at_least("synced_over_middle_rival", 5.0, 5.0)],
+    ),
+    judged(
+        "sections 1 and 2.3, the processor",
+        "commits on flash are not bound by the processor",
+        &["crates/dbm/src/commit.rs"],
+        "2026-11-28: synced commits over plain durable writes of the same device: 0.9 leaves the processor a tenth, 0.7 does not",
+        &[
+            at_least("synced1_over_floor", 0.9, 0.7),
+            at_least("synced100_over_floor", 0.9, 0.7),
+        ],
+    ),
+    judged(
+        "section 3, figure 2, the fastest",
+        "it is the fastest in every benchmark: one and a hundred records, SSD and tmpfs",
+        &["crates/dbm/src/disk/log.rs"],
+        "2026-11-28: the rate over that of the best rival of the round; below one goes against it",
+        &[
+            at_least("synced1_over_best_rival", 1.0, 1.0),
+            at_least("synced100_over_best_rival", 1.0, 1.0),
+            at_least("tmpfs1_over_best_rival", 1.0, 1.0),
+            at_least("tmpfs100_over_best_rival", 1.0, 1.0),
+        ],
+    ),
+    judged(
+        "section 3, figure 2, one record",
+        "56 % faster than LevelDB with one record a transaction on the SSD",
+        &["crates/dbm/src/disk/log.rs"],
+        "2026-11-28: a tenth below 1.56 bears it out; slower than LevelDB goes against it",
+        &[at_least("synced1_over_leveldb", 1.4, 1.0)],
+    ),
+    judged(
+        "section 3, figure 2, a hundred records",
+        "36 % faster than LevelDB with a hundred records a transaction on the SSD",
+        &["crates/dbm/src/disk/log.rs"],
+        "2026-11-28: a tenth below 1.36 bears it out; slower than LevelDB goes against it",
+        &[at_least("synced100_over_leveldb", 1.22, 1.0)],
+    ),
+    untested(
+        "section 3, figure 2, disks",
+        "the same on three hard disks",
+        &["crates/dbm/src/disk/log.rs"],
+        "there is no hard disk here",
+    ),
+    untested(
+        "section 2.2",
+        "the state of transactions and tables lies in 40 bytes of each 4 KB page of the one log, so that writes are not scattered",
+        &["crates/dbm/src/disk/log.rs"],
+        "the DBM writes two streams of segments instead, changes and pages; a log as in the paper was not built",
+    ),
+];
+
 impl Experiment for DbmPaper {
     fn name(&self) -> &'static str {
         "dbm-paper"
@@ -74,7 +135,8 @@ impl Experiment for DbmPaper {
         Claim {
             paper: Paper::D,
             source: "paper D, figure 2",
-            text: "a DBM whose log is written over written space commits small transactions faster than LevelDB, and nearly as fast as the device flushes",
+            text: "commits of small records in ascending order, synced and on tmpfs, over those of other engines and over the device's own flushes",
+            sentences: SENTENCES,
             bars: const {
                 &[
                     Bar::more("synced1_over_floor", 0.85, 0.97),
@@ -85,10 +147,6 @@ impl Experiment for DbmPaper {
                     Bar::less("log_bytes_per_commit_100", 8192.0, 4096.0),
                 ]
             },
-            published: &[
-                ("synced1_over_leveldb", 1.56),
-                ("synced100_over_leveldb", 1.36),
-            ],
         }
     }
 
@@ -113,6 +171,7 @@ impl Experiment for DbmPaper {
                 &mut outcome,
             );
         }
+        better_for_the_paper(&mut outcome);
         outcome.tables.push(table);
         let commits = bench.scaled(2_000, 50_000);
         steps.next("bytes a commit");
@@ -126,6 +185,22 @@ impl Experiment for DbmPaper {
 /// The names of all rivals.
 fn rivals() -> impl Iterator<Item = &'static str> {
     rival::ALL.iter().map(|kind| kind.name).chain([REDB])
+}
+
+/// The larger of the two synced ratios over the middle rival, with its rounds' spread.
+fn better_for_the_paper(outcome: &mut Outcome) {
+    let keys = ["synced1", "synced100"].map(|load| format!("{load}_over_middle_rival"));
+    let seen = keys.iter().filter_map(|key| {
+        let value = *outcome.bars().get(key)?;
+        let [low, high] = outcome.spread().get(key).copied().unwrap_or([value; 2]);
+        Some([low, value, high])
+    });
+    let better = seen.reduce(|a, b| if a[1] < b[1] { b } else { a });
+    let key = "synced_over_middle_rival";
+    match better {
+        Some(rounds) => outcome.rounds(key, rounds.to_vec()),
+        None => outcome.miss(key, "no rival was measured"),
+    }
 }
 
 /// One load with all contenders. The test calls it with few commits.
@@ -200,9 +275,25 @@ pub fn one(
         let over = best.and_then(|best| turns.over(OURS, &best, Ran::rate));
         put(outcome, &format!("{}_over_floor", load.name), over);
     }
+    let mut each: Vec<Vec<f64>> = Vec::new();
     for name in rivals() {
         let key = format!("{}_over_{name}", load.name);
-        put(outcome, &key, turns.over(OURS, name, Ran::rate));
+        let over = turns.over(OURS, name, Ran::rate);
+        each.extend(over.as_ref().ok().cloned());
+        put(outcome, &key, over);
+    }
+    // The best and the middle rival of each round.
+    type Pick = fn(Vec<f64>) -> Option<f64>;
+    let best: Pick = |each| each.into_iter().reduce(f64::min);
+    for (which, pick) in [("best", best), ("middle", median)] {
+        let round = |at: usize| {
+            let ratios = each.iter().filter_map(move |rounds| rounds.get(at));
+            ratios.copied().collect()
+        };
+        let picked = (0..rounds as usize).filter_map(|at| pick(round(at)));
+        let picked = some(picked).ok_or_else(|| "no rival was measured".to_owned());
+        let key = format!("{}_over_{which}_rival", load.name);
+        put(outcome, &key, picked);
     }
     drop(turns);
     // The next load needs the space. At the latest the folder is removed with the run.

@@ -36,13 +36,13 @@ impl Experiment for DbmSmall {
             paper: Paper::Design,
             source: "design: programs that use ndbm open many databases for a moment",
             text: "an empty database takes little space, and opening a clean one takes some reads",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("empty_bytes", 262_144.0, 65_536.0),
                     Bar::less("open_fetch_close_ms", 10.0, 3.0),
                 ]
             },
-            published: &[],
         }
     }
 

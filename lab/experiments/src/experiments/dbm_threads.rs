@@ -35,8 +35,8 @@ impl Experiment for DbmThreads {
             paper: Paper::Design,
             source: "design: groups form by themselves from what waits while a flush is under way",
             text: "threads that commit at once share flushes, so eight of them have several times the rate of one",
+            sentences: &[],
             bars: const { &[Bar::more("threads8_over_rocksdb", 1.2, 2.0)] },
-            published: &[],
         }
     }
 

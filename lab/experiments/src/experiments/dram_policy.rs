@@ -138,8 +138,8 @@ impl Experiment for DramPolicy {
             paper: Paper::Design,
             source: "design question; Yang et al., SOSP 2023, against paper E's LRU tier",
             text: "S3-FIFO finds more in the DRAM tier than LRU on most workloads, most clearly at small sizes",
+            sentences: &[],
             bars: &[],
-            published: &[],
         }
     }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper C, figures 2 and 3: the first 10,000 requests of two traces, time against address, reads
-//! and writes apart.
+//! Paper C, figure 2: the first 10,000 requests of a trace, time against address, reads and writes
+//! apart.
 //!
 //! Claim: Financial1 accesses the same scattered addresses repeatedly, so an LRU buffer sees
 //! another address each time. MSNStorageCFS looks random, and LRU works better for it. Expected
-//! shape: few of either trace's requests continue where the one before ended; Financial1 comes back
-//! to nearly every page that it touches.
+//! shape: few requests continue where the one before ended; Financial1 comes back to nearly every
+//! page that it touches.
 //!
-//! Both figures are drawn as `senko ssd trace plot` draws them. The experiment also measures what
-//! they show: the mix, the footprint, sequential requests, how often a page returns, and how many
-//! other pages came in between. The last number is what an LRU buffer has to hold. MSNStorageCFS is
-//! not available; its sibling, Microsoft's MSN file server, replaces it. The pictures stay in the
-//! scratch folder; the settings name them.
+//! Figure 2 is drawn as `senko ssd trace plot` draws it. The experiment also measures what it
+//! shows: the mix, the footprint, sequential requests, how often a page returns, and how many other
+//! pages came in between. The last number is what an LRU buffer has to hold. MSNStorageCFS is not
+//! to be had, so figure 3 is not drawn. The picture stays in the scratch folder; the settings name
+//! it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,16 +21,16 @@ use senko_ssd::source::Workload;
 use senko_ssd::trace::TraceSpec;
 use senko_ssd::{Op, Request, plot};
 
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{
+    Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
+    judged, untested,
+};
 
 /// The experiment.
 pub struct EnduranceFig2To3;
 
 /// Figure, trace, file.
-const FIGURES: [(&str, &str, &str); 2] = [
-    ("fig2", "Financial1", "Financial1_first10k.spc"),
-    ("fig3", "MSN-FS", "MSN-FS_150k.disksim_ms"),
-];
+const FIGURE: (&str, &str, &str) = ("fig2", "Financial1", "Financial1_first10k.spc");
 
 /// Requests in a figure.
 const REQUESTS: u64 = 10_000;
@@ -147,6 +147,42 @@ fn read(path: &Path) -> Result<Vec<Request>> {
     requests.with_context(|| format!("cannot read {}", path.display()))
 }
 
+const SENTENCES: &[Sentence] = &[
+    untested(
+        "section 2, figure 1",
+        "a buffer, a translation layer, flash",
+        &["crates/ssd/src/device.rs"],
+        "a drawing of how it works",
+    ),
+    judged(
+        "section 3.2, figure 2",
+        "Financial1 goes to the same scattered addresses again and again",
+        &["crates/ssd/src/plot.rs"],
+        "2026-11-28: shares of the first 10,000 requests: half of the written pages were written before, and a tenth of the requests at most continue the one before; a quarter and a half go against it",
+        &[
+            at_least("fig2_written_again_percent", 50.0, 25.0),
+            at_most("fig2_sequential_percent", 10.0, 50.0),
+        ],
+    ),
+    judged(
+        "section 3.2, figure 2, LRU",
+        "each time another address comes to the buffer, which is bad for LRU",
+        &["crates/ssd/src/plot.rs"],
+        "2026-11-28: the share of written pages that come back before 512 others do, which is what the buffer holds: a third is bad for LRU, and half is good for it",
+        &[at_most(
+            "fig2_written_again_within_buffer_percent",
+            33.0,
+            50.0,
+        )],
+    ),
+    untested(
+        "section 3.2, figure 3",
+        "MSNStorageCFS looks random, and LRU works better for it",
+        &["crates/ssd/src/plot.rs"],
+        "the trace MSNStorageCFS is not to be had; that of another server would say nothing of it",
+    ),
+];
+
 impl Experiment for EnduranceFig2To3 {
     fn name(&self) -> &'static str {
         "endurance-fig2-3"
@@ -156,15 +192,9 @@ impl Experiment for EnduranceFig2To3 {
         Claim {
             paper: Paper::C,
             source: "paper C, figures 2 and 3",
-            text: "Financial1 goes to the same scattered addresses again and again; MSN's storage server looks random",
-            bars: const {
-                &[
-                    Bar::more("fig2_written_again_percent", 50.0, 70.0),
-                    Bar::less("fig2_sequential_percent", 10.0, 5.0),
-                    Bar::less("fig3_written_again_percent", 5.0, 1.0),
-                ]
-            },
-            published: &[],
+            text: "where the first requests of Financial1 go, and how soon pages come back",
+            sentences: SENTENCES,
+            bars: &[],
         }
     }
 
@@ -184,47 +214,44 @@ impl Experiment for EnduranceFig2To3 {
                 "median of the others",
             ],
         );
-        for (nth, (figure, trace, file)) in (0..).zip(FIGURES) {
-            progress.step(nth, FIGURES.len() as u64, trace);
-            let path = options.traces.join("block").join(file);
-            if !path.exists() {
-                outcome.miss(
-                    format!("{figure}_write_percent"),
-                    format!("there is no {}", path.display()),
-                );
-                continue;
-            }
-            let requests = read(&path)?;
-            let seen = Seen::of(&requests);
-            let picture = options
-                .scratch
-                .join(format!("senko-endurance-{figure}.svg"));
-            std::fs::write(&picture, plot::requests(trace, &requests))
-                .with_context(|| format!("cannot write {}", picture.display()))?;
-            outcome.setting(format!("{figure}_picture"), picture.display().to_string());
-            outcome.setting(format!("{figure}_requests"), requests.len());
-            table.row(vec![
-                figure.to_owned(),
-                trace.to_owned(),
-                format!("{:.1} %", seen.write_percent),
-                format!("{:.1}", seen.footprint_mib),
-                format!("{:.1} %", seen.sequential_percent),
-                format!("{:.1} %", seen.interleaved_percent),
-                format!("{:.1} %", seen.again_percent),
-                format!("{:.1} %", seen.near_percent),
-                seen.median_distance.to_string(),
-            ]);
-            for (key, number) in [
-                ("write_percent", seen.write_percent),
-                ("footprint_mib", seen.footprint_mib),
-                ("sequential_percent", seen.sequential_percent),
-                ("interleaved_percent", seen.interleaved_percent),
-                ("written_again_percent", seen.again_percent),
-                ("written_again_within_buffer_percent", seen.near_percent),
-                ("median_pages_between", f64::from(seen.median_distance)),
-            ] {
-                outcome.bar(format!("{figure}_{key}"), number);
-            }
+        let (figure, trace, file) = FIGURE;
+        progress.step(0, 1, trace);
+        let path = options.traces.join("block").join(file);
+        if !path.exists() {
+            let why = format!("there is no {}", path.display());
+            outcome.miss(format!("{figure}_write_percent"), why);
+            return Ok(outcome);
+        }
+        let requests = read(&path)?;
+        let seen = Seen::of(&requests);
+        let picture = options
+            .scratch
+            .join(format!("senko-endurance-{figure}.svg"));
+        std::fs::write(&picture, plot::requests(trace, &requests))
+            .with_context(|| format!("cannot write {}", picture.display()))?;
+        outcome.setting(format!("{figure}_picture"), picture.display().to_string());
+        outcome.setting(format!("{figure}_requests"), requests.len());
+        table.row(vec![
+            figure.to_owned(),
+            trace.to_owned(),
+            format!("{:.1} %", seen.write_percent),
+            format!("{:.1}", seen.footprint_mib),
+            format!("{:.1} %", seen.sequential_percent),
+            format!("{:.1} %", seen.interleaved_percent),
+            format!("{:.1} %", seen.again_percent),
+            format!("{:.1} %", seen.near_percent),
+            seen.median_distance.to_string(),
+        ]);
+        for (key, number) in [
+            ("write_percent", seen.write_percent),
+            ("footprint_mib", seen.footprint_mib),
+            ("sequential_percent", seen.sequential_percent),
+            ("interleaved_percent", seen.interleaved_percent),
+            ("written_again_percent", seen.again_percent),
+            ("written_again_within_buffer_percent", seen.near_percent),
+            ("median_pages_between", f64::from(seen.median_distance)),
+        ] {
+            outcome.bar(format!("{figure}_{key}"), number);
         }
         outcome.tables.push(table);
         outcome.setting("addresses", "as in the trace, devices dropped");

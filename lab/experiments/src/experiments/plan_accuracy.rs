@@ -74,8 +74,8 @@ impl Experiment for PlanAccuracy {
             paper: Paper::Design,
             source: "design question; Waldspurger et al., FAST 2015 (SHARDS)",
             text: "The hit ratios of senko plan are those of the cache that it plans, within 2 points of 100.",
+            sentences: &[],
             bars: const { &[Bar::less("hit_ratio_error", 0.02, 0.01)] },
-            published: &[],
         }
     }
 

@@ -32,6 +32,7 @@ impl Experiment for PythonDbm {
             paper: Paper::Design,
             source: "design: Python's users change from dbm.gnu and SQLite",
             text: "the DBM from Python is no slower than dbm.gnu, and its shelves than SQLite's",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::more("set_over_gnu", 1.0, 2.0),
@@ -40,7 +41,6 @@ impl Experiment for PythonDbm {
                     Bar::more("shelve_over_sqlite3", 1.5, 3.0),
                 ]
             },
-            published: &[],
         }
     }
 

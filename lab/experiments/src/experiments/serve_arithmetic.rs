@@ -24,7 +24,9 @@ use senko_workload::{KeyShape, KeySpace, Op, Popularity, ValueLen};
 
 use crate::rig::wire::Client;
 use crate::rig::{Bench, Items, Load, Server, Spec, Steps, end, process, traffic};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{
+    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, judged, near,
+};
 
 /// The experiment.
 pub struct ServeArithmetic;
@@ -67,6 +69,18 @@ impl Tier {
     }
 }
 
+const SENTENCES: &[Sentence] = &[judged(
+    "sections 3.4 and 6",
+    "arithmetic and appending read the value once, and write it back",
+    &["crates/server/src/commands/change.rs"],
+    "2026-11-28: the process's reads for each command: a twentieth is no second read, half a read goes against it",
+    &[
+        near("reads_per_incr_flash", 1.0, 0.05, 0.5),
+        near("reads_per_append_flash", 1.0, 0.05, 0.5),
+    ],
+)
+.steady()];
+
 impl Experiment for ServeArithmetic {
     fn name(&self) -> &'static str {
         "serve-arithmetic"
@@ -76,16 +90,14 @@ impl Experiment for ServeArithmetic {
         Claim {
             paper: Paper::B,
             source: "paper B, sections 3.4 and 6",
-            text: "incr and append read a value, change it and write it back: one read of flash each, and no write of its own",
+            text: "reads, writes and processor time of incr and append, on DRAM and on flash",
+            sentences: SENTENCES,
             bars: const {
                 &[
-                    Bar::less("reads_per_incr_flash", 1.05, 1.01),
-                    Bar::less("reads_per_append_flash", 1.05, 1.01),
                     Bar::less("wrong_answers_flash", 0.0, 0.0),
                     Bar::less("wrong_answers_dram", 0.0, 0.0),
                 ]
             },
-            published: &[],
         }
     }
 

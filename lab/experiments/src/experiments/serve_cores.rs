@@ -42,13 +42,13 @@ impl Experiment for ServeCores {
             paper: Paper::Design,
             source: "design question: a shard a worker, requests that arrive at the wrong one",
             text: "crossing from one worker to the shard of another costs a GET at most a quarter more processor time",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("cpu_per_get_t2_over_t1", 1.25, 1.1),
                     Bar::less("flash_cpu_per_get_t2_over_t1", 1.25, 1.1),
                 ]
             },
-            published: &[],
         }
     }
 

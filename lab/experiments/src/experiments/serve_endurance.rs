@@ -60,6 +60,7 @@ impl Experiment for ServeEndurance {
             paper: Paper::Design,
             source: "design question; paper C's measure, writes, above the device",
             text: "what reaches the device is what was admitted, or a few tenths more where items that were hit are kept",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("host_wa_fifo", 1.05, 1.02),
@@ -67,7 +68,6 @@ impl Experiment for ServeEndurance {
                     Bar::more("page_fill", 0.95, 0.98),
                 ]
             },
-            published: &[],
         }
     }
 

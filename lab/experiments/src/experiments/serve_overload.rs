@@ -54,13 +54,13 @@ impl Experiment for ServeOverload {
             paper: Paper::Design,
             source: "design question: bounds of rounds, handshakes and unread bytes",
             text: "beside 2,000 clients that misbehave a steady load's p99 is at most three times the calm one, and memory stays in its cap",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("p99_over_calm", 3.0, 1.5),
                     Bar::less("rss_over_cap", 1.05, 1.0),
                 ]
             },
-            published: &[],
         }
     }
 

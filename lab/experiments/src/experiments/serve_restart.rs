@@ -26,7 +26,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::traffic;
 use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, end, process, put, sys};
-use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeRestart;
@@ -51,9 +51,17 @@ impl Experiment for ServeRestart {
         Claim {
             paper: Paper::Design,
             source: "design question: what survives a process, and how soon it serves",
-            text: "20M items are back within two seconds of a planned restart and within five of a kill, which is answered within one",
-            bars: &[],
-            published: &[],
+            text: "the time to the first answer and to all items after a planned restart and after a kill, with 20M items",
+            sentences: &[],
+            bars: const {
+                &[
+                    Bar::less("stop_first_answer_s", 2.0, 2.0),
+                    Bar::less("kill_first_answer_s", 1.0, 1.0),
+                    Bar::less("kill_all_known_s", 5.0, 5.0),
+                    Bar::more("stop_items_back", 0.99, 0.99),
+                    Bar::more("kill_items_back", 0.99, 0.99),
+                ]
+            },
         }
     }
 

@@ -46,8 +46,8 @@ impl Experiment for ServeTails {
             paper: Paper::Design,
             source: "design question; paper B, section 5.2 (latency follows the queue)",
             text: "writes and reclaim cost the slowest GETs at most three times their read-only latency",
+            sentences: &[],
             bars: const { &[Bar::less("p999_mixed_over_readonly", 3.0, 2.0)] },
-            published: &[],
         }
     }
 

@@ -37,13 +37,13 @@ impl Experiment for ServeTls {
             paper: Paper::Design,
             source: "design question; memcached -Z; answers ciphered from where they lie",
             text: "a GET over TLS costs at most memcached's processor time, and flash keeps three fifths of its rate under TLS",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("tls_cpu_over_memcached", 1.0, 0.8),
                     Bar::more("flash_tls_over_plain", 0.6, 0.75),
                 ]
             },
-            published: &[],
         }
     }
 

@@ -138,8 +138,8 @@ impl Experiment for SsdClosedForm {
             paper: Paper::Design,
             source: "Desnoyers, Analytic models of SSD write performance, 2014",
             text: "Uniform random writes have a write amplification that is known in closed form.",
+            sentences: &[],
             bars: const { &[Bar::less("wa_error_percent", 1.5, 0.5)] },
-            published: &[],
         }
     }
 

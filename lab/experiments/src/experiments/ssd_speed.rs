@@ -273,13 +273,13 @@ impl Experiment for SsdSpeed {
             paper: Paper::Design,
             source: "the design's own question",
             text: "A drive's whole life can be simulated on one core: tens of millions of page writes a second.",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::more("wa_writes_per_s_1gb", 20e6, 50e6),
                     Bar::more("latency_requests_per_s", 1e6, 2e6),
                 ]
             },
-            published: &[],
         }
     }
 

@@ -44,13 +44,13 @@ impl Experiment for StoreMemory {
             paper: Paper::A,
             source: "paper A, section 8.4 and table 11; design: DRAM for each key is the product",
             text: "everything in DRAM that grows with keys is about two bytes a key",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("dram_bytes_per_key_1000", 2.5, 2.0),
                     Bar::less("dram_bytes_per_key_100", 2.2, 1.9),
                 ]
             },
-            published: &[],
         }
     }
 

@@ -35,13 +35,13 @@ impl Experiment for StoreOpen {
             paper: Paper::Design,
             source: "design question: what a store of 16M keys costs to open",
             text: "a store serves within seconds after a kill, and within one after it was closed",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("open_after_kill_s", 5.0, 2.0),
                     Bar::less("open_clean_s", 1.0, 0.3),
                 ]
             },
-            published: &[],
         }
     }
 

@@ -59,8 +59,8 @@ impl Experiment for StoreRivals {
             paper: Paper::Design,
             source: "design question: is it better than what there is?",
             text: "under one memory cap the store serves more random gets than RocksDB, LMDB and fjall, and writes less for each put",
+            sentences: &[],
             bars: &[],
-            published: &[],
         }
     }
 

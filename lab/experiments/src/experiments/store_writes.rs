@@ -49,6 +49,7 @@ impl Experiment for StoreWrites {
             paper: Paper::A,
             source: "paper A, sections 6.2 and 11.2; design: blocks are written once",
             text: "a load writes each byte about twice, uniform overwriting within 1.3 times the data's space about four times, and no put waits long for it",
+            sentences: &[],
             bars: const {
                 &[
                     Bar::less("wa_load", 2.2, 2.05),
@@ -56,7 +57,6 @@ impl Experiment for StoreWrites {
                     Bar::less("max_put_ms", 50.0, 10.0),
                 ]
             },
-            published: &[],
         }
     }
 

@@ -25,7 +25,10 @@ use senko_thesis::slot::{PER_PAGE, SLOT, VALUE};
 use senko_workload::{Rng, check_value};
 
 use crate::thesis::bed::{Bed, Beds, X25M, run_on};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+use crate::{
+    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
+    at_most, judged, near,
+};
 
 /// The experiment.
 pub struct ThesisIsam;
@@ -47,6 +50,36 @@ struct Cost {
     dram: f64,
 }
 
+const SENTENCES: &[Sentence] = &[
+    judged(
+        "section 4.2.1, figure 26",
+        "ISAM writes in order, and gets with one random read",
+        &["lab/thesis/src/isam.rs"],
+        "2026-11-28: counts of the device: a twentieth more than one is rounding at the ends of pages, half as much again is another structure",
+        &[
+            at_most("reads_per_get_isam_1m", 1.05, 1.5),
+            at_most("written_over_payload_isam_1m", 1.05, 1.5),
+        ],
+    ),
+    judged(
+        "section 4.2.1.1",
+        "its table in DRAM takes 1.2 % of the data at least",
+        &["lab/thesis/src/isam.rs"],
+        "2026-11-28: a table with a fifth of its slots free takes 1.5 %; twice the 1.2 % is not \"at least\" but another table",
+        &[near("isam_dram_percent", 1.2, 0.3, 1.2)],
+    ),
+    judged(
+        "section 4.2.4, table 7",
+        "a hash table and a B+tree write more than ISAM, since they do not write in order",
+        &["lab/thesis/src/linear.rs", "lab/thesis/src/btree.rs"],
+        "2026-11-28: bytes written for each byte put: twice is plainly more, and less than ISAM's goes against it",
+        &[
+            at_least("written_over_payload_hash_table", 2.0, 1.05),
+            at_least("written_over_payload_btree", 2.0, 1.05),
+        ],
+    ),
+];
+
 impl Experiment for ThesisIsam {
     fn name(&self) -> &'static str {
         "thesis-isam"
@@ -56,15 +89,9 @@ impl Experiment for ThesisIsam {
         Claim {
             paper: Paper::A,
             source: "paper A, section 4.2.1, figure 26, table 7",
-            text: "ISAM writes in order and gets with one read, for 1.2 % of the data in DRAM; a hash table and a B+tree need none, and write more",
-            bars: const {
-                &[
-                    Bar::less("reads_per_get_isam_1m", 1.02, 1.0),
-                    Bar::less("isam_dram_percent", 2.0, 1.2),
-                    Bar::less("written_over_payload_isam_1m", 1.05, 1.02),
-                ]
-            },
-            published: &[("isam_dram_percent", 1.2), ("reads_per_get_isam_1m", 1.0)],
+            text: "reads, writes and DRAM of ISAM, a hash table and a B+tree",
+            sentences: SENTENCES,
+            bars: &[],
         }
     }
 

@@ -321,58 +321,6 @@ fn multiplies(values: &[f64]) -> bool {
     values.iter().all(|value| *value > 0.0) && most >= 3.0 * least && is_wide(values, 10.0)
 }
 
-/// The axis of a key, by the key's words, and the factor from the key's unit to the axis's.
-fn axis_of(key: &str) -> (&'static str, Unit, f64) {
-    let has = |word: &str| key.split('_').any(|part| part == word);
-    if has("percent") {
-        ("share", Unit::Share, 0.01)
-    } else if has("us") {
-        ("time", Unit::Nanoseconds, 1e3)
-    } else if has("ms") {
-        ("time", Unit::Nanoseconds, 1e6)
-    } else if has("mib") {
-        ("memory", Unit::BinaryBytes, 1_048_576.0)
-    } else if has("qps") {
-        ("requests", Unit::Number("a second"), 1.0)
-    } else if has("over") || has("ratio") || has("speedup") || has("flat") {
-        ("ratio", Unit::Number("times"), 1.0)
-    } else {
-        ("count", Unit::Number(""), 1.0)
-    }
-}
-
-/// Published values beside those measured here, a figure for each unit. Values of very different
-/// sizes would hide each other, and have figures of their own.
-pub fn published(pairs: &[(&str, f64, Option<f64>)]) -> Vec<Chart> {
-    type Pairs<'k> = Vec<(&'k str, f64, f64)>;
-    let mut groups: Vec<((&str, Unit), Pairs<'_>)> = Vec::new();
-    for (key, paper, here) in pairs {
-        let (name, unit, factor) = axis_of(key);
-        let (paper, here) = (paper * factor, here.unwrap_or(f64::NAN) * factor);
-        let near = |group: &&mut ((&str, Unit), Pairs<'_>)| {
-            let ratio = group.1[0].1 / paper;
-            group.0 == (name, unit) && ratio < WIDE && ratio > 1.0 / WIDE
-        };
-        match groups.iter_mut().find(near) {
-            Some(group) => group.1.push((key, paper, here)),
-            None => groups.push(((name, unit), vec![(key, paper, here)])),
-        }
-    }
-    let chart = |((name, unit), pairs): ((&str, Unit), Pairs<'_>)| {
-        let names: Vec<String> = pairs.iter().map(|pair| pair.0.replace('_', " ")).collect();
-        let series = [
-            (
-                "paper".to_owned(),
-                pairs.iter().map(|pair| pair.1).collect(),
-            ),
-            ("here".to_owned(), pairs.iter().map(|pair| pair.2).collect()),
-        ];
-        let axis = Axis::linear(name, unit);
-        Chart::bars("Published, and measured here", axis, &names, &series).exact()
-    };
-    groups.into_iter().map(chart).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -549,23 +497,6 @@ mod tests {
         let steps: Vec<f64> = (1..50).map(|step| f64::from(step) * 2.0).collect();
         assert!(!multiplies(&steps));
         assert!(multiplies(&[16.0, 64.0, 256.0]) && !multiplies(&[1.0, 2.0, 4.0]));
-    }
-
-    /// Percentages, speed-ups, milliseconds and elements stood on one axis, named "value".
-    #[test]
-    fn published_values_have_their_units() {
-        let pairs = [
-            ("hit_percent", 65.3, Some(57.8)),
-            ("write_speedup", 3.0, None),
-            ("mean_us_before", 1500.0, Some(980.0)),
-            ("page_mib", 126.6, Some(126.61)),
-        ];
-        let charts: Vec<String> = published(&pairs).iter().map(Chart::to_inline).collect();
-        assert_eq!(charts.len(), 4);
-        assert!(charts[0].contains("share (%)") && charts[0].contains(">65.3 %<"));
-        assert!(charts[1].contains("ratio (times)") && charts[1].contains("not measured"));
-        assert!(charts[2].contains("time (ms)"));
-        assert!(charts[3].contains(">126.6 MiB<"), "{}", charts[3]);
     }
 
     #[test]

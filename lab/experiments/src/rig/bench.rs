@@ -2,6 +2,7 @@
 //! The machine as an experiment on servers sees it: two cores, a scratch folder on a disk, the
 //! disk's counters, the programs.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -115,15 +116,32 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// If it was not built.
     pub fn sendfile(&self, name: &str, memory: u64, bytes: u64) -> Result<Spec, String> {
-        let program = self.options.program.with_file_name("examples/sendfile");
-        if !program.exists() {
-            return Err(
-                "not built: cargo build --release -p senko_io --example sendfile".to_owned(),
-            );
-        }
+        let program = self.example("sendfile")?;
         let path = self.scratch.path(&format!("{name}.flash"));
         let spec = Spec::sendfile(name, &program, self.server_core(), &path, bytes);
         Ok(spec.capped(self.cap(memory)))
+    }
+
+    /// The minimal server on senko's event loop on the server's core: it answers with `value` bytes
+    /// of random pages of another server's flash file, of its first `pages`.
+    ///
+    /// # Errors
+    /// If it was not built.
+    pub fn floor(&self, name: &str, of: (&Path, u64), value: usize) -> Result<Spec, String> {
+        let program = self.example("floor")?;
+        Ok(Spec::floor(name, &program, self.server_core(), of, value))
+    }
+
+    /// An example of `senko_io`, which `cargo xtask lab run` builds.
+    fn example(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.options.program.with_file_name("examples");
+        let program = folder.join(name);
+        match program.exists() {
+            true => Ok(program),
+            false => Err(format!(
+                "not built: cargo build --release -p senko_io --example {name}"
+            )),
+        }
     }
 
     /// A memcached all in DRAM on the server's core, with `memory` bytes for items.

@@ -122,6 +122,22 @@ impl Spec {
         spec
     }
 
+    /// The minimal server on senko's event loop (`crates/io/examples/floor.rs`), which reads random
+    /// pages of the first `pages` of a file and sends `value` bytes of each.
+    pub fn floor(
+        name: &str,
+        program: &Path,
+        core: usize,
+        (file, pages): (&Path, u64),
+        value: usize,
+    ) -> Spec {
+        let mut spec = Spec::new(name, program, core);
+        spec.arg("0");
+        spec.arg(file);
+        spec.args([&pages.to_string(), &value.to_string()]);
+        spec
+    }
+
     fn new(name: &str, program: &Path, core: usize) -> Spec {
         Spec {
             name: name.to_owned(),
@@ -319,7 +335,7 @@ impl Server {
     /// If it does not answer.
     pub fn stats(&self) -> Result<Stats> {
         Client::connect(self.address)
-            .and_then(|mut client| client.stats())
+            .and_then(|mut client| client.stats("stats"))
             .with_context(|| format!("{} gave no statistics", self.name))
     }
 

@@ -27,10 +27,31 @@ pub fn put_so_far(key: &str, figure: &Figure) {
     }
 }
 
-/// Adds a figure to the outcome: as a bar or as missing.
-pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
+/// The figure of each round, or the reason why there is none.
+pub type Rounds = Result<Vec<f64>, String>;
+
+/// What an outcome can take: one number, or the numbers of several rounds.
+pub trait Seen {
+    /// Adds it to the outcome.
+    fn put(self, outcome: &mut Outcome, key: &str);
+}
+
+impl Seen for f64 {
+    fn put(self, outcome: &mut Outcome, key: &str) {
+        outcome.bar(key, self);
+    }
+}
+
+impl Seen for Vec<f64> {
+    fn put(self, outcome: &mut Outcome, key: &str) {
+        outcome.rounds(key, self);
+    }
+}
+
+/// Adds a figure to the outcome: as a bar, of rounds with their spread, or as missing.
+pub fn put<S: Seen>(outcome: &mut Outcome, key: &str, figure: Result<S, String>) {
     match figure {
-        Ok(number) => outcome.bar(key, number),
+        Ok(seen) => seen.put(outcome, key),
         Err(why) => outcome.miss(key, why),
     }
 }
@@ -59,18 +80,24 @@ pub fn ratio(over: &Figure, under: &Figure) -> Figure {
     Ok(over.clone()? / under.clone()?)
 }
 
-/// The value of `of` in one contender's windows divided by that in another's. It is the median of
-/// the rounds' ratios, since the machine's speed changes between rounds.
+/// The value of `of` in one contender's windows divided by that in another's, in each round, since
+/// the machine's speed changes between rounds.
 ///
 /// # Errors
 /// The reason of the first that has no window.
-pub fn over(one: &Series, other: &Series, of: impl Fn(&Window) -> f64) -> Figure {
+pub fn over(one: &Series, other: &Series, of: impl Fn(&Window) -> f64) -> Rounds {
     let rounds = one.windows.iter().zip(&other.windows);
     let ratios = rounds.map(|(one, other)| of(one) / of(other));
-    median(ratios.collect()).ok_or_else(|| {
+    some(ratios).ok_or_else(|| {
         let missing = one.figure(&of).and(other.figure(&of)).err();
         missing.unwrap_or_else(|| "no round had both".to_owned())
     })
+}
+
+/// The finite ones of some figures, if there are any.
+pub fn some(figures: impl Iterator<Item = f64>) -> Option<Vec<f64>> {
+    let finite: Vec<f64> = figures.filter(|figure| figure.is_finite()).collect();
+    (!finite.is_empty()).then_some(finite)
 }
 
 /// The windows of one contender under one load.
@@ -297,8 +324,10 @@ mod tests {
         let mut outcome = Outcome::new();
         put(&mut outcome, "a", Ok(1.0));
         put(&mut outcome, "b", bad);
+        put(&mut outcome, "d", Ok(vec![3.0, 1.0, 2.0]));
         put(&mut outcome, "c", Ok(f64::INFINITY));
-        assert_eq!(outcome.bars()["a"], 1.0);
+        assert_eq!((outcome.bars()["a"], outcome.bars()["d"]), (1.0, 2.0));
+        assert_eq!(outcome.spread()["d"], [1.0, 3.0]);
         assert_eq!(outcome.missing()["b"], "no memcached");
         assert!(outcome.missing().contains_key("c"));
         let mut series = Series::new("senko", "64");

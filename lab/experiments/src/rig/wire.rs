@@ -66,12 +66,12 @@ impl Client {
         self.line()
     }
 
-    /// All of `stats`.
+    /// All that this command returns: `stats`, `stats slabs`.
     ///
     /// # Errors
     /// If there is no answer, or an unexpected one.
-    pub fn stats(&mut self) -> Result<Stats> {
-        self.send(b"stats\r\n")?;
+    pub fn stats(&mut self, command: &str) -> Result<Stats> {
+        self.send(format!("{command}\r\n").as_bytes())?;
         let mut stats = Stats::new();
         loop {
             let line = self.line()?;
@@ -85,7 +85,7 @@ impl Client {
                         stats.insert(name.to_owned(), value);
                     }
                 }
-                _ => bail!("the server answered \"{line}\" to stats"),
+                _ => bail!("the server answered \"{line}\" to {command}"),
             }
         }
     }
@@ -164,7 +164,7 @@ mod tests {
             out.write_all(b"ERROR\r\n").unwrap();
         });
         let mut client = Client::connect(address).unwrap();
-        let stats = client.stats().unwrap();
+        let stats = client.stats("stats").unwrap();
         assert_eq!(stats.len(), 2);
         assert_eq!(grown(&Stats::new(), &stats, "pid"), 5.0);
         assert_eq!(grown(&stats, &stats, "absent"), 0.0);
@@ -175,7 +175,13 @@ mod tests {
                 .unwrap(),
             50
         );
-        assert!(client.stats().unwrap_err().to_string().contains("ERROR"));
+        assert!(
+            client
+                .stats("stats")
+                .unwrap_err()
+                .to_string()
+                .contains("ERROR")
+        );
         server.join().unwrap();
     }
 }

@@ -190,7 +190,7 @@ fn one_that_fails_takes_no_figures_from_the_others() {
         turns.round(&work, |_| ());
     }
     turns.check(0);
-    assert_eq!(turns.over("1", "4", Ran::rate), Ok(4.0));
+    assert_eq!(turns.over("1", "4", Ran::rate), Ok(vec![4.0; 3]));
     assert_eq!(
         turns.over("1", "2", Ran::rate),
         Err("2: it broke".to_owned())

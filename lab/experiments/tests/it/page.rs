@@ -66,7 +66,7 @@ document.getElementById('seen').textContent='SEEN '+all.length+' '+good.length+'
 #[test]
 fn the_page_is_whole_in_a_browser() {
     let folder = Scratch::new();
-    for name in ["ftl-table2", "transfer-fig7-9", "thesis-misses"] {
+    for name in ["ftl-table2", "transfer-predict", "thesis-misses"] {
         let args = ["run", name, "--quick", "--results", "results.jsonl"];
         let output = run(&folder, &args);
         assert!(
@@ -101,8 +101,9 @@ fn the_page_is_whole_in_a_browser() {
         text.contains("senko-lab run store-gets --quick"),
         "a gap says how to fill it"
     );
-    // Paper B's standard deviations stand beside ours.
-    assert!(text.contains("deviation us 1") && text.contains(">85 us<"));
+    // Paper B's standard deviations stand beside ours, with a verdict.
+    assert!(text.contains("85.0 us to 35.6") && text.contains("deviation_2_over_1 0."));
+    assert!(text.contains(">contradicted<") && text.contains("not decided: not run"));
     let Some((_, console)) = browse(&page, 1200, &folder) else {
         return;
     };

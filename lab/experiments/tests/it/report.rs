@@ -75,7 +75,7 @@ fn a_run_without_traces_says_what_is_missing() {
     assert!(bars["mean.zipf.objects.lru"].as_f64().unwrap() > 10.0);
     let text = report.text();
     assert!(text.contains("missing oltp: "));
-    assert!(text.contains("would have shown whether this holds: S3-FIFO"));
+    assert!(text.contains("What is missing is a part of this: S3-FIFO"));
 }
 
 #[test]

@@ -256,8 +256,10 @@ fn print(report: &Report, json: bool) -> Result<()> {
         return writeln!(out, "{}", report.to_json()).context("cannot write to stdout");
     }
     let mut text = report.text();
-    if let Some(table) = held(report) {
-        text.push_str(&format!("\n{}", table.to_markdown()));
+    for table in [said(report), held(report)] {
+        if !table.rows.is_empty() {
+            text.push_str(&format!("\n{}", table.to_markdown()));
+        }
     }
     // People read tables; programs that read a pipe want the line.
     if !out.is_terminal() {
@@ -266,14 +268,25 @@ fn print(report: &Report, json: bool) -> Result<()> {
     write!(out, "{text}").context("cannot write to stdout")
 }
 
-/// A table of the figures that have a minimum and a goal.
-fn held(report: &Report) -> Option<Table> {
-    let bars = report.claim.bars;
-    if bars.is_empty() {
-        return None;
+/// The verdicts on the paper's sentences.
+fn said(report: &Report) -> Table {
+    let mut table = Table::new("What the paper says", &["where", "what", "verdict"]);
+    let record = report.to_json();
+    for sentence in report.claim.sentences {
+        table.row(vec![
+            sentence.place.to_owned(),
+            sentence.text.to_owned(),
+            sentence.verdict(Some(&record)).text(),
+        ]);
     }
+    table
+}
+
+/// The figures that have a minimum and a goal.
+fn held(report: &Report) -> Table {
     let mut table = Table::new("Held against", &["figure", "here", "must", "goal", ""]);
-    for bar in bars {
+    let record = report.to_json();
+    for bar in report.claim.bars {
         let value = report.outcome.bars().get(bar.key);
         let sign = if bar.less { "<=" } else { ">=" };
         table.row(vec![
@@ -281,12 +294,10 @@ fn held(report: &Report) -> Option<Table> {
             value.map_or("-".to_owned(), |value| short(*value)),
             format!("{sign} {}", short(bar.must)),
             short(bar.goal),
-            value
-                .map_or("not measured", |value| bar.held(*value).text())
-                .to_owned(),
+            bar.standing(&record).text().to_owned(),
         ]);
     }
-    Some(table)
+    table
 }
 
 /// The progress of the run: on a terminal one line that changes, elsewhere one line for each part.

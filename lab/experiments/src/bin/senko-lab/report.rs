@@ -35,6 +35,9 @@ pub struct ReportArgs {
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
+    /// The verdicts on the papers' sentences as a table in Markdown on stdout, and no page
+    #[arg(long, conflicts_with_all = ["output", "open", "json"])]
+    markdown: bool,
 }
 
 /// Runs `senko-lab report`.
@@ -53,6 +56,10 @@ pub fn main(args: &ReportArgs) -> Result<()> {
         "there are no results in {}: run an experiment first, as with senko-lab run --all --quick",
         path.display()
     );
+    if args.markdown {
+        return write!(out::stdout(), "{}", publish::markdown(&records))
+            .context("cannot write to stdout");
+    }
     let (page, figures) = publish::page(&records);
     Output::write(&args.output, &[&path], page.as_bytes())?;
     let measured = senko_lab::experiments().iter().filter(|one| {

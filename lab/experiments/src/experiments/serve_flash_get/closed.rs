@@ -5,7 +5,7 @@
 use crate::rig::fio::Reads;
 use crate::rig::series::Contender;
 use crate::rig::wire::Stats;
-use crate::rig::{Figure, Series, Window, median};
+use crate::rig::{Figure, Rounds, Series, Window, median, some};
 
 /// The figure of most bars.
 pub(super) const FLASH: fn(&Window) -> f64 = Window::flash_hits_per_second;
@@ -47,45 +47,24 @@ impl Closed {
     }
 
     /// GETs of a contender from flash, over the device's reads, in each round.
-    pub(super) fn over_device(&self, contender: usize, of: fn(&Window) -> f64) -> Figure {
+    pub(super) fn over_device(&self, contender: usize, of: fn(&Window) -> f64) -> Rounds {
         let series = &self.all[contender];
-        median(self.rounds(contender, of).collect())
+        let rounds = series.windows.iter().zip(&self.device.reads);
+        some(rounds.map(|(window, reads)| of(window) / reads.per_second))
             .ok_or_else(|| series.figure(of).err().unwrap_or(self.device.why()))
-    }
-
-    fn rounds(&self, contender: usize, of: fn(&Window) -> f64) -> impl Iterator<Item = f64> {
-        let rounds = self.all[contender].windows.iter().zip(&self.device.reads);
-        rounds.map(move |(window, reads)| of(window) / reads.per_second)
     }
 }
 
-/// As [`Closed::over_device`], at the number of connections that is best for the contender. Half of
-/// the rounds choose this number and the other half give the figure, because the largest of several
-/// figures is too large by their noise.
-pub(super) fn best_over_device(
-    closed: &[Closed],
-    contender: usize,
-    of: fn(&Window) -> f64,
-) -> Figure {
-    let half =
-        |one: &Closed, from| median(one.rounds(contender, of).skip(from).step_by(2).collect());
-    let best = closed
-        .iter()
-        .max_by(|a, b| {
-            half(a, 0)
-                .unwrap_or(0.0)
-                .total_cmp(&half(b, 0).unwrap_or(0.0))
-        })
-        .ok_or("no window had enough connections")?;
-    half(best, 1).ok_or_else(|| {
-        let why = best.over_device(contender, of).err();
-        why.unwrap_or_else(|| "there was one round only".to_owned())
-    })
+/// As [`Closed::over_device`], with the most connections. The number is fixed, because the largest
+/// of several figures is too large by their noise.
+pub(super) fn over_device(closed: &[Closed], contender: usize, of: fn(&Window) -> f64) -> Rounds {
+    let most = closed.last().ok_or("no window had enough connections")?;
+    most.over_device(contender, of)
 }
 
 /// GETs from flash of the first contender at its best number of connections, over a rival's at its
 /// best, in each round.
-pub(super) fn over_rival(closed: &[Closed], rival: usize) -> Figure {
+pub(super) fn over_rival(closed: &[Closed], rival: usize) -> Rounds {
     let best = |contender: usize, round: usize| -> Option<f64> {
         let windows = closed
             .iter()
@@ -93,7 +72,7 @@ pub(super) fn over_rival(closed: &[Closed], rival: usize) -> Figure {
         windows.map(FLASH).reduce(f64::max)
     };
     let ratios = (0..).map_while(|round| Some(best(0, round)? / best(rival, round)?));
-    median(ratios.collect()).ok_or_else(|| {
+    some(ratios).ok_or_else(|| {
         let figures = |of: usize| largest(closed.iter().map(move |one| one.all[of].figure(FLASH)));
         let missing = figures(0).and(figures(rival)).err();
         missing.unwrap_or_else(|| "no round had both".to_owned())
