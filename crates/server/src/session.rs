@@ -14,7 +14,8 @@
 //!                   │          │           ▼                       └─────────────────┼────┘
 //!                   │          │       ReplyQueue ◀──────────────────────────────────┘
 //!                   │          │           ▲
-//!                   ├─▶ other shard's key: read across, or Forwarded ──remote_reply──▶ ready
+//!                   ├─▶ other shard's key: read across, or parked for a read of its flash,
+//!                   │     or Forwarded ──remote_reply──▶ ready
 //!                   ├─▶ value follows: Value ─▶ Executor, another shard, or nowhere
 //!                   └─▶ Walk: parts of all shards
 //! ```
@@ -25,8 +26,8 @@
 //! - (PIPELINE-1) A command that changes something and waits (`Op::changes`) holds up all that
 //!   follow.
 //! - (PIPELINE-2) A read-only command lets others pass while it waits, except for one that changes
-//!   the same key ([`Executor::hazard`]). If its read were repeated, it would return the later
-//!   value.
+//!   the same key ([`Executor::hazard`]). If its read were repeated, here or at another shard, it
+//!   would return the later value.
 //! - (PIPELINE-3) Commands for one key go to one shard, in order. Commands for different shards may
 //!   overtake each other. Only `flush_all` and commands that read all shards wait until nothing is
 //!   under way.
@@ -316,11 +317,12 @@ impl Session {
             }
             &Parsed::Nothing(step) => return step,
         };
-        if let Some(shard) = ctx.other_shard(&req.key) {
-            let out = executor.out();
-            forwarded.command(ctx, out, shard, req, &input[..used], key);
-        } else if executor.hazard(req) {
+        if executor.hazard(req) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
+        if let Some(shard) = ctx.other_shard(&req.key) {
+            let keys = key.map(|(keys, _)| keys);
+            forwarded.command(ctx, executor, shard, req, &input[..used], keys);
         } else {
             executor.run(ctx, req, None);
         }
@@ -502,8 +504,8 @@ impl Session {
         let ticket = done.user as u16;
         if self.walk.has(ticket) {
             self.walk.listed(ctx, ticket, done.fetched, executor);
-        } else {
-            executor.done(ctx, ticket, done.fetched);
+        } else if let Some(handed) = executor.done(ctx, ticket, done.fetched) {
+            self.forwarded.hand_over(ctx, executor, handed);
         }
     }
 

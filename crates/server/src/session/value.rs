@@ -129,6 +129,9 @@ impl Value {
         };
         let value = (len + end) as u64;
         let whole = input.len() - used >= len + end;
+        if executor.hazard(req) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
         if let Some(shard) = ctx.other_shard(&req.key) {
             let waits = !whole && !self.take_room(ctx, shard, len);
             if waits && !ctx.work.swallow {
@@ -149,9 +152,6 @@ impl Value {
                 self.give_up_there(ctx, shard, value);
             }
             return Step::Took(used);
-        }
-        if executor.hazard(req) {
-            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
         // If another worker sent the command, that worker has already taken the memory.
         if !whole && !req.remote && !self.take_room(ctx, ctx.me, len) {

@@ -533,7 +533,8 @@ fn check(rig: &mut Rig, client: &mut Client, seed: u64) {
     client.log.clear();
 }
 
-fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
+/// Returns the items that came from flash, and those that another node's shard read.
+fn run(shards: usize, seed: u64, rounds: usize) -> [u64; 2] {
     let mut rig_settings = RigSettings {
         shards,
         memory: 3 << 20,
@@ -601,7 +602,7 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
             rig.settle();
         }
     }
-    let mut waits = 0;
+    let mut waits = [0; 2];
     for node in &rig.nodes {
         let stats = node.shard.stats();
         let dropped = stats.drops_busy
@@ -613,23 +614,26 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
             dropped, 0,
             "seed {seed}: the run was to drop nothing: {stats:?}"
         );
-        waits += stats.flash_hits + stats.promotions;
+        waits[0] += stats.flash_hits + stats.promotions;
+        waits[1] += node.stats.read_afar;
     }
     waits
 }
 
 #[test]
 fn pipelines_see_what_the_map_says() {
-    let mut from_flash = 0;
+    let (mut from_flash, mut afar) = (0, 0);
     // SENKO_MODEL_SEEDS=500 for a long run.
     let seeds = std::env::var("SENKO_MODEL_SEEDS")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(8);
     for seed in 1..=seeds {
-        for shards in [1, 2, 3] {
-            from_flash += run(shards, seed * 1000 + shards as u64, 150);
+        for shards in [1, 2, 3, 8] {
+            let waits = run(shards, seed * 1000 + shards as u64, 150);
+            (from_flash, afar) = (from_flash + waits[0], afar + waits[1]);
         }
     }
-    assert!(from_flash > 1000, "only {from_flash} items came from flash");
+    println!("{from_flash} items came from flash, {afar} of them from afar");
+    assert!(from_flash > 1000 && afar > 100, "{from_flash} {afar}");
 }
