@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shards over devices in memory, and sessions on them, connected as in a worker. But all run in
 //! one thread, with a clock that the test drives and completions in a random order from a seed.
-//! While a session runs, the shards of other nodes are parked at random.
+//! While a session runs, the shards of other nodes are parked at random, and some reads of their
+//! flash fail.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use senko_cache::{
-    Admission, AdmissionRule, DeviceSlice, HashSeed, Key, Lookup, PolicyKind, Shard, ShardConfig,
+    Admission, AdmissionRule, AfarRead, DeviceSlice, HashSeed, Key, Lookup, PolicyKind, Shard,
+    ShardConfig,
 };
-use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
+use senko_io::{IoError, SendBatch};
 use senko_server::auth::Auth;
 use senko_server::context::{Ctx, Router, Window, Work};
 use senko_server::parked::OwnShard;
@@ -320,9 +322,12 @@ impl Rig {
         }
         for n in 0..self.nodes.len() {
             let node = &mut self.nodes[n];
-            let Some(completion) = node.queue.complete_one() else {
+            let Some(mut completion) = node.queue.complete_one() else {
                 continue;
             };
+            if AfarRead::number(&completion).is_some() && self.rng.chance(20) {
+                completion.result = Err(IoError::Os(5));
+            }
             let afar = &mut node.work.afar;
             afar.on_disk(&mut node.shard, &mut node.queue, completion);
             self.dones(n);
