@@ -36,11 +36,16 @@ struct Bench {
     switches: Vec<Arc<FaultSwitch>>,
 }
 
-/// Runs a test on both backends, with `devices` flash files and a switch for each.
+/// Runs a test on both backends and with one worker or two, with `devices` flash files and a switch
+/// for each.
 fn on_both(devices: usize, test: impl Fn(&mut Bench)) {
-    for io in [BackendChoice::Auto, BackendChoice::Posix] {
+    for (io, threads) in [
+        (BackendChoice::Auto, 1),
+        (BackendChoice::Auto, 2),
+        (BackendChoice::Posix, 2),
+    ] {
         let switches: Vec<_> = (0..devices).map(|_| FaultSwitch::new()).collect();
-        let mut place = Place::start(io, 1);
+        let mut place = Place::start(io, threads);
         place.end();
         let files = (0..devices).map(|n| FlashSpec {
             path: place.folder.join(&format!("flash{n}")),

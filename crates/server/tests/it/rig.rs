@@ -36,6 +36,8 @@ pub struct RigSettings {
     pub seed: u64,
     /// How often a shard is parked while another node's session runs, of 100 times.
     pub parks: u64,
+    /// How often a read of another node's flash fails, of 100 times.
+    pub fails: u64,
 }
 
 impl Default for RigSettings {
@@ -47,6 +49,7 @@ impl Default for RigSettings {
             settings: Settings::default(),
             seed: 1,
             parks: 50,
+            fails: 20,
         }
     }
 }
@@ -93,6 +96,7 @@ pub struct Rig {
     conns: HashMap<u64, Conn>,
     mail: Mail,
     parks: u64,
+    fails: u64,
     rng: Rng,
     /// For [`Rig::one_turn`]: copies for other workers already take all the memory available to
     /// them.
@@ -123,6 +127,7 @@ impl Rig {
             conns: HashMap::new(),
             mail: Mail::default(),
             parks: rig_settings.parks,
+            fails: rig_settings.fails,
             rng: Rng::new(rig_settings.seed | 1),
             no_copies: false,
             next: 1,
@@ -168,6 +173,20 @@ impl Rig {
         };
         self.conns.insert(id, conn);
         id
+    }
+
+    /// Advances the clock by which devices are judged.
+    pub fn pass(&mut self, ms: u64) {
+        for node in &mut self.nodes {
+            let steady_ms = node.shard.steady_ms() + ms;
+            node.shard.set_steady(steady_ms);
+            node.tick();
+        }
+    }
+
+    /// Reads of other nodes' flash that were answered.
+    pub fn read_afar(&self) -> u64 {
+        self.nodes.iter().map(|node| node.stats.read_afar).sum()
     }
 
     /// Advances the clock.
@@ -325,7 +344,7 @@ impl Rig {
             let Some(mut completion) = node.queue.complete_one() else {
                 continue;
             };
-            if AfarRead::number(&completion).is_some() && self.rng.chance(20) {
+            if AfarRead::number(&completion).is_some() && self.rng.chance(self.fails) {
                 completion.result = Err(IoError::Os(5));
             }
             let afar = &mut node.work.afar;
