@@ -174,15 +174,14 @@ fn reads_that_fail_are_misses_until_the_device_is_well() {
         until(bench, "flash_devices_out", |n| n == 1, || {});
         let mut client = bench.place.connect();
         let stat = stats(&mut client);
-        assert_eq!(stat("flash_device_outages"), before + 1);
+        // Each worker judges its part of the device.
+        let workers = bench.place.settings().threads as u64;
+        let outages = stat("flash_device_outages") - before;
+        assert!((1..=workers).contains(&outages), "{outages} outages");
         let (errors, out) = (stat("flash_read_errors"), stat("flash_misses_out"));
         assert!(errors >= 16 && out > 0, "{errors} {out} {found}");
         // The device gets no more reads: all reads but the first few were misses without one.
-        assert!(
-            stat("flash_read_errors") < 40,
-            "{}",
-            stat("flash_read_errors")
-        );
+        assert!(errors < 40 * workers, "{errors}");
         serves_from_dram(bench);
         pad(&mut client, 8 << 20);
         bench.switches[0].clear();
