@@ -25,6 +25,8 @@ use senko_io::{Completion, PageBuf, Queue};
 
 /// The longest time at the device: the pause of a device for which other waits have patience.
 const LATE_MS: u64 = 1000;
+/// How often late reads are looked for.
+const LOOK_MS: u64 = 100;
 
 /// The reads of one worker.
 #[derive(Debug, Default)]
@@ -36,6 +38,8 @@ pub struct Afar {
     ended: VecDeque<Done>,
     /// Reads that were given up, and are still at the device.
     lost: usize,
+    /// When late reads are looked for again.
+    next_look_ms: u64,
 }
 
 #[derive(Debug)]
@@ -114,6 +118,15 @@ impl Afar {
     /// AFAR-4: gives up reads that are late; then the shard's work that is due.
     pub fn tick<Q: Queue>(&mut self, own: &mut Shard, queue: &mut Q) {
         let now_ms = own.steady_ms();
+        if now_ms >= self.next_look_ms {
+            self.next_look_ms = now_ms + LOOK_MS;
+            self.give_up_late(now_ms);
+        }
+        own.set_frames_lost(self.lost > 0);
+        own.tick(queue);
+    }
+
+    fn give_up_late(&mut self, now_ms: u64) {
         for read in self.reads.iter_mut().flatten() {
             if now_ms.saturating_sub(read.since_ms) > LATE_MS
                 && let Some(user) = read.user.take()
@@ -123,7 +136,5 @@ impl Afar {
                 self.ended.push_back(Done { user, fetched });
             }
         }
-        own.set_frames_lost(self.lost > 0);
-        own.tick(queue);
     }
 }

@@ -436,7 +436,7 @@ fn a_stalled_read_of_another_shard_is_handed_over() {
     rig.pass(1000);
     while rig.happen() {}
     assert_eq!(at_device(&rig), [1, others], "a second is not too long");
-    rig.pass(1);
+    rig.pass(100);
     while rig.happen() {}
     assert_eq!(at_device(&rig), [1, others + 1], "it was handed over");
     // No further read begins before the frame is back.
