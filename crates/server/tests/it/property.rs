@@ -109,7 +109,8 @@ fn run(run_settings: RunSettings) -> usize {
         ledgers: 3,
         counters: 3,
     };
-    let place = Place::start(run_settings.io, run_settings.threads).restart(|settings| {
+    let place = Place::start(run_settings.io, 1).restart(|settings| {
+        settings.threads = run_settings.threads;
         settings.memory = (13 + 8 * run_settings.threads as u64) << 20;
         settings.max_connections = 64;
         settings.max_item = MAX_ITEM;
@@ -224,8 +225,12 @@ fn on_all(first: u64, run_settings: RunSettings) {
             .into_iter()
             .enumerate()
         {
-            let several = [[2, 8], [2, 3]][n];
-            for (m, threads) in [1].into_iter().chain(several).enumerate() {
+            // With many shards, the memory that each needs is so much that little is dropped.
+            let threads = match run_settings.lossy {
+                true => &[1, 2][..],
+                false => [&[1, 2, 8][..], &[1, 2, 3]][n],
+            };
+            for (m, &threads) in threads.iter().enumerate() {
                 let seed = seed * 6 + 3 * n as u64 + m as u64;
                 total += run(RunSettings {
                     io,
@@ -235,7 +240,7 @@ fn on_all(first: u64, run_settings: RunSettings) {
                 });
             }
         }
-        assert!(total >= 6 * run_settings.commands);
+        assert!(total >= 4 * run_settings.commands);
     }
 }
 
