@@ -250,6 +250,7 @@ impl Session {
         if self.value.is_arriving() {
             return self.value.step(ctx, input, &mut self.executor);
         }
+        self.hand_held(ctx);
         if self.closed {
             self.executor.retry(ctx);
             let state = match self.waits_for_memory() {
@@ -261,7 +262,7 @@ impl Session {
         if self.watcher.is_some() {
             return Step::Stop(input.len(), FeedState::NeedMore);
         }
-        if self.value.is_settling(&self.executor) {
+        if self.value.is_settling(&self.executor, 0) {
             return blocked(Wait::Fetch);
         }
         if let Some(wait) = self.executor.blocked(ctx) {
@@ -505,7 +506,22 @@ impl Session {
         if self.walk.has(ticket) {
             self.walk.listed(ctx, ticket, done.fetched, executor);
         } else if let Some(handed) = executor.done(ctx, ticket, done.fetched) {
-            self.forwarded.hand_over(ctx, executor, handed);
+            self.forwarded.hold(handed);
+            self.hand_held(ctx);
+        }
+    }
+
+    /// Hands over what was held back, unless the bytes would land in a value that is on its way to
+    /// that shard. Nothing comes between, since this is done before the next command.
+    fn hand_held(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
+        let held = self.forwarded.held();
+        if held == 0 || self.value.is_forwarding() {
+            return;
+        }
+        if self.value.was_left() {
+            self.forwarded.drop_held(self.executor.out());
+        } else if !self.value.is_settling(&self.executor, held) {
+            self.forwarded.hand_over(ctx, &mut self.executor);
         }
     }
 
@@ -557,6 +573,7 @@ impl Session {
             return;
         };
         self.closed = true;
+        self.forwarded.drop_held(self.executor.out());
         // A shard answers in order. So this command is the newest one there, unless the shard has
         // refused it already.
         if let Some(sent) = self.forwarded.take_newest(shard) {

@@ -28,6 +28,8 @@ pub(super) struct Forwarded {
     counters_shown: bool,
     /// The command for one key of a line.
     line: Vec<u8>,
+    /// Commands to hand over, once no value is on its way to another shard.
+    held: Vec<Handed>,
 }
 
 /// A command sent to another shard.
@@ -219,16 +221,31 @@ impl Forwarded {
         self.line = line;
     }
 
-    /// Sends a command for which reading another shard's flash was in vain.
-    pub fn hand_over(
-        &mut self,
-        ctx: &mut Ctx<'_, impl Queue>,
-        executor: &mut Executor,
-        handed: Handed,
-    ) {
-        let (command, of) = (&handed.command, Use::of(&handed.command.request()));
-        self.send_for(ctx, handed.place, handed.shard, command.sent(), 0, of);
-        executor.recycle(handed.command);
+    /// Takes a command for which reading another shard's flash was in vain.
+    pub fn hold(&mut self, handed: Handed) {
+        self.held.push(handed);
+    }
+
+    /// Commands that wait to be handed over.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Sends them.
+    pub fn hand_over(&mut self, ctx: &mut Ctx<'_, impl Queue>, executor: &mut Executor) {
+        for handed in std::mem::take(&mut self.held) {
+            let (command, of) = (&handed.command, Use::of(&handed.command.request()));
+            self.send_for(ctx, handed.place, handed.shard, command.sent(), 0, of);
+            executor.recycle(handed.command);
+        }
+    }
+
+    /// Leaves them without an answer: the client ended in the middle of a value, and its shard waits
+    /// for the rest.
+    pub fn drop_held(&mut self, out: &mut ReplyQueue) {
+        for handed in self.held.drain(..) {
+            out.ready(handed.place);
+        }
     }
 
     /// Writes the line for one key of such a line.
