@@ -240,8 +240,8 @@ impl Forwarded {
         }
     }
 
-    /// Leaves them without an answer: the client ended in the middle of a value, and its shard waits
-    /// for the rest.
+    /// Leaves them without an answer: the client ended in the middle of a value, and its shard
+    /// waits for the rest.
     pub fn drop_held(&mut self, out: &mut ReplyQueue) {
         for handed in self.held.drain(..) {
             out.ready(handed.place);

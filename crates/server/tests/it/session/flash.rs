@@ -486,3 +486,27 @@ fn a_get_of_another_shards_flash_takes_effect_at_its_look_up() {
         assert_eq!(rig.ask(id, b"get k\r\n"), after, "{change}");
     }
 }
+
+/// A get whose read of another shard's flash failed was handed over at once. If a value was on its
+/// way to that shard, the get became a part of the value.
+#[test]
+fn a_get_is_not_handed_over_into_a_value() {
+    let [_, _, (rig_settings, node)] = rigs();
+    let mut rig = Rig::new(&rig_settings);
+    let id = rig.connect_to(node);
+    assert_eq!(rig.ask(id, b"set k 7 0 1\r\nx\r\n"), b"STORED\r\n");
+    rig.press(id, &[b"k"], 1);
+    let shard_of = |key: &str| Key::new(key.as_bytes(), HashSeed::default()).shard(2);
+    let names = (0..).map(|n| format!("other{n}"));
+    let other = names.into_iter().find(|key| shard_of(key) == 1 - node);
+    let other = other.unwrap();
+    rig.send(id, b"get k\r\n");
+    rig.send(id, format!("set {other} 0 0 20\r\n0123456789").as_bytes());
+    while rig.happen() {}
+    assert_eq!(rig.answers(id), b"", "the get waits for the value");
+    rig.send(id, format!("0123456789\r\nget {other}\r\n").as_bytes());
+    rig.settle();
+    let answer = String::from_utf8(rig.answers(id)).unwrap();
+    let stored = format!("STORED\r\nVALUE {other} 0 20\r\n01234567890123456789\r\nEND\r\n");
+    assert_eq!(answer, format!("VALUE k 7 1\r\nx\r\nEND\r\n{stored}"));
+}
