@@ -33,6 +33,8 @@ pub(crate) const TOKEN_READ: u64 = 1;
 pub(crate) const TOKEN_WRITE: u64 = 2;
 pub(crate) const TOKEN_RECLAIM: u64 = 3;
 pub(crate) const TOKEN_DISCARD: u64 = 4;
+/// A read of another shard's flash.
+pub(crate) const TOKEN_AFAR: u64 = 5;
 pub(crate) const TOKEN_PROBE: u64 = 9;
 
 pub(crate) fn token(kind: u64, value: u64) -> u64 {
@@ -63,6 +65,8 @@ pub(crate) struct Flash {
     /// The clock for deadlines of devices, and the next time when devices are checked.
     steady_ms: u64,
     next_watch_ms: u64,
+    /// Whether a device holds frames of the queue for reads of other shards' flash.
+    frames_lost: bool,
     /// Whether the shard is ending: nothing is written any more.
     closed: bool,
 }
@@ -86,6 +90,7 @@ impl Flash {
             last_log: 0,
             steady_ms: 0,
             next_watch_ms: 0,
+            frames_lost: false,
             closed: false,
         }
     }

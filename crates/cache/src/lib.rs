@@ -35,6 +35,7 @@ pub use footprint::{Footprint, PageFill};
 pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::Shard;
+pub use shard::afar::AfarRead;
 pub use shard::outage::DeviceHealth;
 pub use shard::restore::{Recovered, Restore, RestoreFrom, SavedCounts, ServerWords, SharedFiles};
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};

@@ -14,6 +14,7 @@
 //! - SHARD-3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and CAS
 //!   value.
 
+pub(crate) mod afar; // reads by other workers
 mod completions; // device completions
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
 mod emptying; // all items leave a page of DRAM

@@ -110,9 +110,22 @@ impl Op {
         }
     }
 
-    /// Whether it only reads, so that DRAM suffices for it.
-    pub fn only_reads(&self) -> bool {
-        matches!(self, Op::Get { .. } | Op::MetaGet(_)) && !self.changes()
+    /// The form in which it takes an item from flash, if it only reads.
+    pub fn reads(&self) -> Option<Want> {
+        let want = match self {
+            Op::Get { touch, .. } => get::want(*touch),
+            Op::MetaGet(flags) => meta::want(flags),
+            _ => return None,
+        };
+        (!self.changes()).then_some(want)
+    }
+
+    /// Whether its answer about this item leaves the item as it is.
+    pub fn only_reads(&self, meta: &Meta) -> bool {
+        match self {
+            Op::MetaGet(flags) => !meta::would_win(meta, flags),
+            _ => self.reads().is_some(),
+        }
     }
 
     /// Whether its reply depends on an earlier command for the same key. It does if that command

@@ -7,6 +7,7 @@
 use senko_cache::{Key, Shard};
 use senko_io::Queue;
 
+use crate::afar::Afar;
 use crate::hot::HotKeys;
 use crate::latency::Waited;
 use crate::protocol::number::expiry;
@@ -103,7 +104,7 @@ impl<Q: Queue> Ctx<'_, Q> {
 /// - A section of `stats`, or a part of a walk over all items, takes as long as many requests. Such
 ///   work is *heavy*: a worker does a few pieces of it in a round, however many connections ask for
 ///   it. The connections take turns.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Work {
     /// Heavy commands, or parts of them, that may still run in this round.
     pub heavy: usize,
@@ -120,6 +121,8 @@ pub struct Work {
     pub hot: HotKeys,
     /// Whether the running command has waited for flash.
     pub from_flash: bool,
+    /// The reads of other shards' flash.
+    pub afar: Afar,
 }
 
 /// This many bytes that are copied to join values count as one request.

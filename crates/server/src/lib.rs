@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod afar; // reads of other shards' flash
 pub mod auth; // password files, and the check of a name and a password
 pub mod admin; // metrics, health and a page for operators, on a separate listener
 pub mod clock; // the server's clock
@@ -25,7 +26,7 @@ pub mod session; // one connection's commands: parse, run, wait, answer
 pub mod settings; // all settings, in one struct
 pub mod shared; // the state of all workers: settings, statistics, flush and shutdown requests
 mod small_file; // reads certificates and passwords, and never waits long
-mod parked; // the place of a shard while its worker waits, where other workers can read it
+pub mod parked; // the place of a shard while its worker waits, where other workers can read it
 pub mod watch; // connections of watchers
 pub mod tls; // the server's certificate, and the cipher of one connection
 pub mod worker; // one thread: event loop, shard, connections

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parked shards: while a worker waits for events, other workers answer gets from its shard's DRAM,
-//! and need not wake it.
+//! or look up where an item lies on flash and read it themselves (`afar.rs`). They need not wake
+//! it.
 //!
 //! ```text
 //!  the shard's worker | round | park -- poll (submit, send, sleep) -- take | round | park ...
-//!  another worker                      look: lookup, answer
+//!  another worker                      look: lookup, answer or place on flash
 //! ```
 //! A worker spends most of its time in the kernel, and all of it if it has no work. During that
 //! time its shard is parked. If another worker does not find the shard, it sends the command to the
@@ -13,9 +14,9 @@
 //! - PARK-1. A shard is either with its worker, or parked under the lock. A parked shard is
 //!   consistent: no change is half done at the end of a round.
 //! - PARK-2. The reader only changes the state that a lookup and a hit change, and the mark that a
-//!   meta get won. It allocates nothing, submits no operations and takes no pin. So a worker that
-//!   takes its shard back waits at most for the copy of one value, and no new reader begins
-//!   meanwhile.
+//!   meta get won. It allocates nothing, takes no pin, and submits nothing before it has left the
+//!   shard. So a worker that takes its shard back waits at most for the copy of one value, and no
+//!   new reader begins meanwhile.
 //! - PARK-3. A reader answers only if the shard has applied the latest acknowledged flush and
 //!   `stats reset`. A parked shard comes with the numbers of those that it has applied.
 //! - PARK-4. A session reads a parked shard only while none of its own commands is on its way to

@@ -14,7 +14,8 @@
 //!                   │          │           ▼                       └─────────────────┼────┘
 //!                   │          │       ReplyQueue ◀──────────────────────────────────┘
 //!                   │          │           ▲
-//!                   ├─▶ other shard's key: read across, or Forwarded ──remote_reply──▶ ready
+//!                   ├─▶ other shard's key: read across, or parked for a read of its flash,
+//!                   │     or Forwarded ──remote_reply──▶ ready
 //!                   ├─▶ value follows: Value ─▶ Executor, another shard, or nowhere
 //!                   └─▶ Walk: parts of all shards
 //! ```
@@ -25,8 +26,8 @@
 //! - (PIPELINE-1) A command that changes something and waits (`Op::changes`) holds up all that
 //!   follow.
 //! - (PIPELINE-2) A read-only command lets others pass while it waits, except for one that changes
-//!   the same key ([`Executor::hazard`]). If its read were repeated, it would return the later
-//!   value.
+//!   the same key ([`Executor::hazard`]). If its read were repeated, here or at another shard, it
+//!   would return the later value.
 //! - (PIPELINE-3) Commands for one key go to one shard, in order. Commands for different shards may
 //!   overtake each other. Only `flush_all` and commands that read all shards wait until nothing is
 //!   under way.
@@ -249,6 +250,7 @@ impl Session {
         if self.value.is_arriving() {
             return self.value.step(ctx, input, &mut self.executor);
         }
+        self.hand_held(ctx);
         if self.closed {
             self.executor.retry(ctx);
             let state = match self.waits_for_memory() {
@@ -260,7 +262,7 @@ impl Session {
         if self.watcher.is_some() {
             return Step::Stop(input.len(), FeedState::NeedMore);
         }
-        if self.value.is_settling(&self.executor) {
+        if self.value.is_settling(&self.executor, 0) {
             return blocked(Wait::Fetch);
         }
         if let Some(wait) = self.executor.blocked(ctx) {
@@ -316,11 +318,12 @@ impl Session {
             }
             &Parsed::Nothing(step) => return step,
         };
-        if let Some(shard) = ctx.other_shard(&req.key) {
-            let out = executor.out();
-            forwarded.command(ctx, out, shard, req, &input[..used], key);
-        } else if executor.hazard(req) {
+        if executor.hazard(req) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
+        if let Some(shard) = ctx.other_shard(&req.key) {
+            let keys = key.map(|(keys, _)| keys);
+            forwarded.command(ctx, executor, shard, req, &input[..used], keys);
         } else {
             executor.run(ctx, req, None);
         }
@@ -502,8 +505,23 @@ impl Session {
         let ticket = done.user as u16;
         if self.walk.has(ticket) {
             self.walk.listed(ctx, ticket, done.fetched, executor);
-        } else {
-            executor.done(ctx, ticket, done.fetched);
+        } else if let Some(handed) = executor.done(ctx, ticket, done.fetched) {
+            self.forwarded.hold(handed);
+            self.hand_held(ctx);
+        }
+    }
+
+    /// Hands over what was held back, unless the bytes would land in a value that is on its way to
+    /// that shard. Nothing comes between, since this is done before the next command.
+    fn hand_held(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
+        let held = self.forwarded.held();
+        if held == 0 || self.value.is_forwarding() {
+            return;
+        }
+        if self.value.was_left() {
+            self.forwarded.drop_held(self.executor.out());
+        } else if !self.value.is_settling(&self.executor, held) {
+            self.forwarded.hand_over(ctx, &mut self.executor);
         }
     }
 
@@ -555,6 +573,7 @@ impl Session {
             return;
         };
         self.closed = true;
+        self.forwarded.drop_held(self.executor.out());
         // A shard answers in order. So this command is the newest one there, unless the shard has
         // refused it already.
         if let Some(sent) = self.forwarded.take_newest(shard) {

@@ -55,7 +55,7 @@ thread_stats! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
-    forwarded sent_for_others read_across retries slow_readers_closed
+    forwarded sent_for_others read_across read_afar retries slow_readers_closed
     rounds whole_turns heavy_turns conns_held values_given_up auth_cmds auth_errors
     ssl_handshake_errors ssl_proto_errors ssl_new_sessions
     tls_handshakes tls_handshake_steps tls_handshake_rounds
@@ -196,7 +196,7 @@ pub struct Shared {
     /// Number of shards, one per worker.
     pub shards: usize,
     /// The place of each shard while its worker waits.
-    pub(crate) parked: Vec<Parked>,
+    pub parked: Vec<Parked>,
     /// The memory that arriving values hold, by shard.
     pub(crate) intakes: Vec<Intake>,
     /// Unix seconds of the start.
@@ -645,7 +645,7 @@ impl Cursor {
     }
 
     /// What its shard has applied.
-    pub(crate) fn applied(&self) -> Applied {
+    pub fn applied(&self) -> Applied {
         Applied {
             flushes: self.flush,
             resets: self.reset,

@@ -12,7 +12,7 @@
 //! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
 //!         Received  -> flow::received   -> Session::feed
 //!         Sent      -> flow::sent
-//!         Disk      -> Shard::on_disk   -> Shard::next_done -> Session::done
+//!         Disk      -> Afar::on_disk    -> Afar::next_done -> Session::done
 //!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers (lend.rs looks for those that wake nobody)
 //! ```
 
@@ -38,8 +38,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use senko_cache::{Recovered, Shard, ShardConfig};
-use senko_io::{Backend, Event, EventLoop, FlashFile, LoopConfig, Op, RecvBuf};
+use senko_cache::{Done, Recovered, Shard, ShardConfig};
+use senko_io::{Backend, Completion, Event, EventLoop, FlashFile, LoopConfig, Op, RecvBuf};
 
 use crate::connection::ConnKey;
 use crate::context::{Ctx, Window, Work};
@@ -178,6 +178,19 @@ impl Core {
             window: self.window,
             work: &mut self.work,
         }
+    }
+
+    fn on_disk(&mut self, completion: Completion) {
+        let afar = &mut self.work.afar;
+        afar.on_disk(&mut self.shard, &mut self.ev, completion);
+    }
+
+    fn next_done(&mut self) -> Option<Done> {
+        self.work.afar.next_done(&mut self.shard, &mut self.ev)
+    }
+
+    fn tick(&mut self) {
+        self.work.afar.tick(&mut self.shard, &mut self.ev);
     }
 
     /// Submits and waits, while other workers may use the shard.
@@ -372,7 +385,7 @@ impl Worker {
             } => self.sent(conn, batch, result),
             Event::Disk(completion) => {
                 self.disk.taken();
-                self.core.shard.on_disk(&mut self.core.ev, completion);
+                self.core.on_disk(completion);
             }
             Event::Ended { conn, error } => self.ended(conn, error),
             Event::Accepted { listener, stream } => self.accepted(listener, stream),
@@ -390,7 +403,7 @@ impl Worker {
         let tick = self.timers.tick(now);
         self.look_for_mail(tick);
         if tick || self.disk.has_moved() {
-            self.core.shard.tick(&mut self.core.ev);
+            self.core.tick();
         }
         if self.disk.take_frames_freed() {
             self.core.shard.frames_freed(&mut self.core.ev);
@@ -486,7 +499,7 @@ impl Worker {
 
     /// Passes ended fetches to their sessions.
     fn finish_fetches(&mut self) {
-        while let Some(done) = self.core.shard.next_done(&mut self.core.ev) {
+        while let Some(done) = self.core.next_done() {
             let at = ConnKey(done.user >> 16);
             // A fetch of a closed connection ends here, and its frame is returned.
             let Some(conn) = self.conns.get(at) else {

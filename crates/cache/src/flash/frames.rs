@@ -12,6 +12,7 @@
 use senko_io::{Completion, PageBuf, Purpose, Queue, Tag};
 
 use super::health::{LOST_READ_MS, SILENT_MS};
+use super::log::Log;
 use super::read::{ReadOp, Stage};
 use super::{Flash, TOKEN_READ, token};
 use crate::index::Slot;
@@ -149,6 +150,15 @@ impl Flash {
         (n_log, left, worse)
     }
 
+    /// Whether a read waits for a frame.
+    pub fn frames_wanted(&self) -> bool {
+        !self.reads.waiting.is_empty()
+    }
+    /// Notes whether a device holds frames for reads that are unknown here.
+    pub fn set_frames_lost(&mut self, lost: bool) {
+        self.frames_lost = lost;
+    }
+
     /// Lets waiting reads start after frames were returned (answers were sent).
     pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
         if self.reads.wants_whole && self.whole_frame.take(1).is_some() {
@@ -221,10 +231,8 @@ impl Flash {
             return;
         }
         let now = self.steady_ms;
-        let frames_held = self
-            .logs
-            .iter()
-            .any(|log| log.health().is_out() && log.health().is_busy());
+        let held = |log: &Log| log.health().is_out() && log.health().is_busy();
+        let frames_held = self.frames_lost || self.logs.iter().any(held);
         for n in 0..self.reads.len() {
             let op = self.reads.op(n);
             let age = now.saturating_sub(op.since_ms);

@@ -22,7 +22,7 @@ use senko_io::{PAGE_SIZE, PageBuf, Queue};
 use crate::arena::Handle;
 use crate::dram::item::ITEM_HEADER;
 use crate::flash::read::Stage;
-use crate::index::Slot;
+use crate::index::{Pos, Slot};
 use crate::key::Key;
 use crate::record::{self, At, Header, RECORD_HEADER};
 use crate::shard::Shard;
@@ -61,10 +61,7 @@ impl Shard {
             return Fetch::Now(Fetched::Changed);
         };
         if want == Want::Answer {
-            if slot.hit() != slot {
-                self.index.set(pos, slot.hit());
-            }
-            self.index.age(self.dram.items());
+            self.count_access(pos, slot);
         }
         let Some(place) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
@@ -78,6 +75,19 @@ impl Shard {
             Some(done) => Fetch::Now(done.fetched),
             None => Fetch::Queued,
         }
+    }
+
+    /// Counts an access to what is on flash.
+    pub(super) fn count_access(&mut self, pos: Pos, slot: Slot) {
+        if slot.hit() != slot {
+            self.index.set(pos, slot.hit());
+        }
+        self.index.age(self.dram.items());
+    }
+
+    /// Whether the next access to what is on flash brings it to DRAM.
+    pub(super) fn is_due(&self, slot: Slot) -> bool {
+        slot.hits_lately() + 1 >= self.config.promote_after
     }
 
     /// Bytes of the frame for a fetch of an answer: whole pages, at most [`FRAME_PAGES`]. A larger
@@ -112,6 +122,11 @@ impl Shard {
             Some(done) => Fetch::Now(done.fetched),
             None => Fetch::Queued,
         }
+    }
+
+    /// Whether a read waits for a frame. The next frames are for such reads.
+    pub fn frames_wanted(&self) -> bool {
+        self.flash.frames_wanted()
     }
 
     /// Lets waiting reads start after frames were returned (answers were sent).
@@ -262,19 +277,11 @@ impl Shard {
             }),
             _ if !whole => self.begin_large(queue, n, frame, at, total),
             Want::Answer | Want::Peek => {
-                self.stats.flash_hits += 1;
-                let is_access = want == Want::Answer;
-                if is_access && slot.hits_lately() + 1 >= self.config.promote_after {
+                if want == Want::Answer && self.is_due(slot) {
                     // No need to wait for it: the answer is here.
                     let _ = self.promote(queue, n, &frame[at..at + total]);
                 }
-                let value_at = at + header.prefix_len();
-                Step::Ended(Fetched::Answer(FlashItem {
-                    answer: at + RECORD_HEADER..at + total,
-                    value: value_at..value_at + header.value_len as usize,
-                    meta: self.flash_meta(&header, slot),
-                    buf: frame,
-                }))
+                Step::Ended(self.answer(frame, at, &header, slot))
             }
             Want::Resident => match self.promote(queue, n, &frame[at..at + total]) {
                 Ok(Some(item)) => Step::Ended(Fetched::Resident(ItemRef(item))),
@@ -320,7 +327,25 @@ impl Shard {
         listed.map_or(Fetched::Absent, Fetched::Listed)
     }
 
-    fn flash_meta(&self, header: &Header, slot: Slot) -> crate::record::Meta {
+    /// The verified record at `at` in a frame, as an answer. Counts the hit.
+    pub(super) fn answer(
+        &mut self,
+        frame: PageBuf,
+        at: usize,
+        header: &Header,
+        slot: Slot,
+    ) -> Fetched {
+        self.stats.flash_hits += 1;
+        let value_at = at + header.prefix_len();
+        Fetched::Answer(FlashItem {
+            answer: at + RECORD_HEADER..at + header.record_len(),
+            value: value_at..value_at + header.value_len as usize,
+            meta: self.flash_meta(header, slot),
+            buf: frame,
+        })
+    }
+
+    pub(super) fn flash_meta(&self, header: &Header, slot: Slot) -> crate::record::Meta {
         let mut meta = header.meta(record::exact_access(header.access, self.now));
         meta.fetched |= slot.hot() > 0;
         meta

@@ -44,6 +44,12 @@ impl Shard {
     pub fn set_steady(&mut self, ms: u64) {
         self.flash.set_steady(ms);
     }
+    /// Notes whether a device holds frames of this shard's queue for reads of other shards' flash
+    /// ([`Shard::read_afar`]) that were given up. Then a read that waits for a frame does not wait
+    /// for long.
+    pub fn set_frames_lost(&mut self, lost: bool) {
+        self.flash.set_frames_lost(lost);
+    }
     /// The clock for deadlines of devices.
     pub fn steady_ms(&self) -> u64 {
         self.flash.steady_ms()

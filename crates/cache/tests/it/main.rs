@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cache shard against a model, over devices that answer late, out of order, and with errors.
 
+mod afar; // reads by another worker
 mod edges; // records of all lengths around whole pages
 mod model; // random commands against a map
 mod keep_all; // no eviction over flash: every item stays in one of the tiers

@@ -9,9 +9,10 @@
 use std::collections::HashMap;
 
 use senko_cache::{
-    Admission, AdmissionRule, AllocError, DeviceSlice, Done, Fetch, Fetched, FlashItem, HashSeed,
-    Key, Lookup, PolicyKind, Shard, ShardConfig, Want,
+    Admission, AdmissionRule, AfarRead, AllocError, DeviceSlice, Done, Fetch, Fetched, FlashItem,
+    HashSeed, Key, Lookup, PolicyKind, Shard, ShardConfig, Want,
 };
+use senko_io::Completion;
 use senko_workload::Rng;
 
 use crate::queue::MemoryQueue;
@@ -43,6 +44,8 @@ pub struct Run {
     /// The time by which devices are judged, and the largest part of it that passes in a step.
     pub steady_ms: u64,
     pub steady_step: u64,
+    /// Reads of another worker that ended.
+    pub afar: Vec<Completion>,
 }
 
 /// Frames of a run's queue.
@@ -127,6 +130,7 @@ impl Run {
             big,
             steady_ms: 0,
             steady_step: 0,
+            afar: Vec::new(),
         }
     }
 
@@ -171,6 +175,10 @@ impl Run {
             let Some(completion) = self.queue.complete_one() else {
                 break;
             };
+            if AfarRead::number(&completion).is_some() {
+                self.afar.push(completion);
+                continue;
+            }
             self.shard.on_disk(&mut self.queue, completion);
             while let Some(done) = self.shard.next_done(&mut self.queue) {
                 self.ended(done);

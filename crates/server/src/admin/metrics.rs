@@ -647,6 +647,11 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
             stats.read_across,
         ),
         (
+            "senko_read_afar_total",
+            "Of these, items that were read from the flash of that shard.",
+            stats.read_afar,
+        ),
+        (
             "senko_retries_total",
             "Commands run again because their item changed while it was read.",
             stats.retries,

@@ -51,7 +51,7 @@ pub(crate) fn count_hit(ctx: &mut Ctx<'_, impl Queue>, key: &[u8], touch: bool, 
 
 /// The form in which a get takes an item from flash. A touch changes the item, which then comes to
 /// DRAM.
-fn want(touch: Option<u32>) -> Want {
+pub(super) fn want(touch: Option<u32>) -> Want {
     match touch {
         Some(_) => Want::Resident,
         None => Want::Answer,

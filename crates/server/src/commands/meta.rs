@@ -140,11 +140,23 @@ impl Line {
 }
 
 /// Whether the reply of `mg` for this item would change its marks, so that it has to be in DRAM.
-fn would_win(meta: &Meta, flags: &Flags) -> bool {
+pub(super) fn would_win(meta: &Meta, flags: &Flags) -> bool {
     let soon = flags
         .recache
         .is_some_and(|recache| meta.expiry != 0 && meta.expiry < recache);
     !meta.won && (meta.stale || soon)
+}
+
+/// The form in which `mg` takes an item from flash. The last access and changes of metadata are
+/// exact only in DRAM.
+pub(super) fn want(flags: &Flags) -> Want {
+    let resident = flags.history || flags.ttl.is_some() || flags.vivify.is_some();
+    match (flags.no_update, flags.value) {
+        _ if resident => Want::Resident,
+        (true, false) => Want::Header,
+        (true, true) => Want::Peek,
+        (false, _) => Want::Answer,
+    }
 }
 
 /// `mg`.
@@ -155,17 +167,7 @@ pub(super) fn get(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    // The last access and changes of metadata are exact only in DRAM.
-    let resident = flags.history || flags.ttl.is_some() || flags.vivify.is_some();
-    let want = if resident {
-        Want::Resident
-    } else {
-        match (flags.no_update, flags.value) {
-            (true, false) => Want::Header,
-            (true, true) => Want::Peek,
-            (false, _) => Want::Answer,
-        }
-    };
+    let want = want(flags);
     // A fetch for an answer has already counted the access.
     let counted = hint.is_some() && want == Want::Answer;
     match resolve(ctx, &req.key, hint) {

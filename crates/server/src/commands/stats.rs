@@ -356,6 +356,7 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("senko_forwarded", stats.forwarded);
     sink.stat("senko_sent_for_others", stats.sent_for_others);
     sink.stat("senko_read_across", stats.read_across);
+    sink.stat("senko_read_afar", stats.read_afar);
     sink.stat("senko_retries", stats.retries);
     sink.stat("senko_slow_readers_closed", stats.slow_readers_closed);
     sink.stat("senko_values_given_up", stats.values_given_up);

@@ -39,9 +39,11 @@ pub(super) struct Command {
     op: Op,
     form: Form,
     hash: u64,
-    /// The key, then a meta command's flags.
+    /// The key, then a meta command's flags, then (to read another shard's flash) the bytes that
+    /// hand it over.
     buf: Vec<u8>,
     key_len: usize,
+    text_len: usize,
     remote: bool,
 }
 
@@ -66,11 +68,27 @@ struct Waits {
     ticket: Option<u16>,
     /// Bytes of the fetch's answer that will be copied for another worker.
     copies: usize,
+    /// The shard whose flash is read, if it is another worker's.
+    afar: Option<usize>,
+}
+
+/// A command to hand over to another shard, which keeps its place among the answers.
+#[derive(Debug)]
+pub(super) struct Handed {
+    pub shard: usize,
+    pub place: Place,
+    pub command: Command,
 }
 
 impl Command {
+    /// The bytes that hand it over.
+    pub fn sent(&self) -> &[u8] {
+        &self.buf[self.key_len + self.text_len..]
+    }
+
     pub fn request(&self) -> Request<'_> {
-        let (key, text) = self.buf.split_at(self.key_len);
+        let (key, rest) = self.buf.split_at(self.key_len);
+        let text = &rest[..self.text_len];
         Request {
             op: self.op,
             form: self.form,
@@ -208,8 +226,11 @@ impl Executor {
                     match ctx.shard.fetch(ctx.queue, &req.key, at, want, user) {
                         Fetch::Now(fetched) => hint = Some(fetched),
                         Fetch::Queued => {
-                            let ticket = Some(ticket);
-                            return Some(Waits { ticket, copies });
+                            return Some(Waits {
+                                ticket: Some(ticket),
+                                copies,
+                                afar: None,
+                            });
                         }
                     }
                 }
@@ -219,7 +240,37 @@ impl Executor {
         Some(Waits {
             ticket: None,
             copies: 0,
+            afar: None,
         })
+    }
+
+    /// Parks a command for which another shard's flash is read; `sent` hands it over if that is in
+    /// vain.
+    pub fn park_afar(
+        &mut self,
+        ctx: &Ctx<'_, impl Queue>,
+        req: &Request<'_>,
+        shard: usize,
+        ticket: u16,
+        sent: &[u8],
+    ) {
+        let mut command = self.keep(req);
+        command.buf.extend_from_slice(sent);
+        let waits = Waits {
+            ticket: Some(ticket),
+            copies: 0,
+            afar: Some(shard),
+        };
+        let parked = Parked {
+            command,
+            draft: None,
+            place: self.out.reserve(),
+            waits,
+            blocking: false,
+            since: ctx.work.waited.began,
+            flash: true,
+        };
+        self.park(parked, waits);
     }
 
     /// A number for the next read of this connection, and the number by which the shard knows it.
@@ -239,6 +290,7 @@ impl Executor {
             hash: req.key.hash,
             buf,
             key_len: req.key.bytes.len(),
+            text_len: req.text.len(),
             remote: req.remote,
         }
     }
@@ -271,18 +323,54 @@ impl Executor {
         parked
     }
 
-    /// Handles the end of a fetch.
-    pub fn done(&mut self, ctx: &mut Ctx<'_, impl Queue>, ticket: u16, mut fetched: Fetched) {
+    /// Handles the end of a fetch. Returns a command that must be handed over.
+    pub fn done(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        ticket: u16,
+        mut fetched: Fetched,
+    ) -> Option<Handed> {
         let mut parked = self.parked.iter();
-        let Some(index) = parked.position(|parked| parked.waits.ticket == Some(ticket)) else {
-            return;
-        };
+        let index = parked.position(|parked| parked.waits.ticket == Some(ticket))?;
         let parked = self.unpark(index);
+        if let Some(shard) = parked.waits.afar {
+            return self.done_afar(ctx, parked, shard, fetched);
+        }
         // After a flush since the fetch began, its result must not be used.
         if ctx.cursor.flush(ctx.shared, ctx.shard) {
             fetched = Fetched::Changed;
         }
         self.rerun(ctx, parked, Some(fetched));
+        None
+    }
+
+    /// Handles the end of a read of another shard's flash. An item that the command would change is
+    /// as useless as none.
+    fn done_afar(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        parked: Parked,
+        shard: usize,
+        fetched: Fetched,
+    ) -> Option<Handed> {
+        let meta = match &fetched {
+            Fetched::Answer(item) => Some(&item.meta),
+            Fetched::Header(meta, _) => Some(meta),
+            _ => None,
+        };
+        if !meta.is_some_and(|meta| parked.command.op.only_reads(meta)) {
+            return Some(Handed {
+                shard,
+                place: parked.place,
+                command: parked.command,
+            });
+        }
+        ctx.cursor.reset(ctx.shared, ctx.shard, ctx.stats);
+        ctx.stats.read_across += 1;
+        ctx.stats.read_afar += 1;
+        let answered = self.rerun(ctx, parked, Some(fetched));
+        debug_assert!(answered, "the item is all that a get needs");
+        None
     }
 
     /// Runs parked commands that wait for memory again.

@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use senko_cache::{Fetched, Lookup};
 use senko_io::Queue;
 
+use super::executor::{Executor, Handed};
 use super::parser::Keys;
-use crate::commands::{self, Outcome, Request};
+use crate::commands::{self, Form, Op, Outcome, Request};
 use crate::context::Ctx;
 use crate::protocol::number::push_u64;
 use crate::reply::{KEPT_PLACES, Place, ReplyQueue};
@@ -27,6 +28,8 @@ pub(super) struct Forwarded {
     counters_shown: bool,
     /// The command for one key of a line.
     line: Vec<u8>,
+    /// Commands to hand over, once no value is on its way to another shard.
+    held: Vec<Handed>,
 }
 
 /// A command sent to another shard.
@@ -51,6 +54,26 @@ pub(super) enum Use {
     Silent,
 }
 
+impl Use {
+    /// How the answer to a command is used. A key of a `get` is a command of its own.
+    fn of(req: &Request<'_>) -> Use {
+        match (req.op, req.form) {
+            (Op::Get { last: false, .. }, Form::Text { .. }) => Use::StripEnd,
+            _ => Use::Reply,
+        }
+    }
+}
+
+/// The result of a look into a parked shard.
+enum Across {
+    /// The command was answered.
+    Answered,
+    /// Its item is read from that shard's flash, with this ticket.
+    Reads(u16),
+    /// The command must be handed over.
+    No,
+}
+
 impl Forwarded {
     /// Commands that other shards have not answered.
     pub fn len(&self) -> usize {
@@ -67,32 +90,47 @@ impl Forwarded {
         self.bytes
     }
 
-    /// Answers a command from the DRAM of another shard, if that shard is parked and DRAM suffices
-    /// (PARK-1 to PARK-4 in `parked.rs`).
+    /// Answers a command from the DRAM of another shard, or begins to read its flash, if that shard
+    /// is parked and the command only reads (PARK-1 to PARK-4 in `parked.rs`).
     fn read_across(
         &self,
         ctx: &mut Ctx<'_, impl Queue>,
-        out: &mut ReplyQueue,
+        executor: &mut Executor,
         shard: usize,
         req: &Request<'_>,
-    ) -> bool {
-        if !req.op.only_reads() || self.commands.iter().any(|sent| sent.shard == shard) {
-            return false;
+    ) -> Across {
+        let Some(want) = req.op.reads() else {
+            return Across::No;
+        };
+        if self.commands.iter().any(|sent| sent.shard == shard) {
+            return Across::No;
         }
         let Some(mut look) = ctx.shared.parked[shard].look() else {
-            return false;
+            return Across::No;
         };
         let (applied, there) = look.parts();
         there.set_now(ctx.shard.now_ms());
         if !ctx.shared.is_all(applied, there.now()) {
-            return false;
+            return Across::No;
         }
         let found = match there.lookup(&req.key) {
             Lookup::Dram(item) if there.meta(item).value_len <= ctx.window.copy_limit() => None,
             // It must not be looked up again: when an expired item is gone, its tag may lead to
             // another key's copy on flash.
             Lookup::Miss => Some(Fetched::Absent),
-            Lookup::Dram(_) | Lookup::Flash(_) => return false,
+            Lookup::Dram(_) => return Across::No,
+            Lookup::Flash(at) => {
+                let shards = (&*ctx.shard, there);
+                let begun = (ctx.work.afar).begin(ctx.queue, shards, &req.key, at, want);
+                drop(look);
+                let Some(begun) = begun else {
+                    return Across::No;
+                };
+                let (ticket, user) = executor.ticket(ctx.conn);
+                let steady_ms = ctx.shard.steady_ms();
+                ctx.work.afar.submit(ctx.queue, begun, user, steady_ms);
+                return Across::Reads(ticket);
+            }
         };
         ctx.cursor.reset(ctx.shared, ctx.shard, ctx.stats);
         ctx.work.from_flash = false;
@@ -114,11 +152,11 @@ impl Forwarded {
             req,
             &mut None,
             found,
-            out.open(),
+            executor.out().open(),
         );
         debug_assert!(matches!(outcome, Outcome::Done), "DRAM knew the answer");
         ctx.stats.read_across += 1;
-        true
+        Across::Answered
     }
 
     /// Sends a command; `value` bytes of it are still to come.
@@ -131,36 +169,87 @@ impl Forwarded {
         value: u64,
         of: Use,
     ) {
+        self.send_for(ctx, out.reserve(), shard, command, value, of);
+    }
+
+    /// The same, for a command that has its place among the answers.
+    fn send_for(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        place: Place,
+        shard: usize,
+        command: &[u8],
+        value: u64,
+        of: Use,
+    ) {
         ctx.stats.forwarded += u64::from(matches!(of, Use::Reply | Use::StripEnd));
         ctx.router.forward(shard, ctx.conn, command);
         let bytes = command.len() + value as usize;
         self.commands.push_back(Command {
             shard,
             bytes,
-            place: out.reserve(),
+            place,
             of,
         });
         self.bytes += bytes;
     }
 
-    /// Answers a command or sends it, without a value. `key`: it is a key of a line, and perhaps
-    /// the last; it is sent as a command of its own.
+    /// Answers a command, or reads for it, or sends it, without a value. `keys`: it is a key of
+    /// such a line, and is sent as a command of its own.
     pub fn command(
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,
-        out: &mut ReplyQueue,
+        executor: &mut Executor,
         shard: usize,
         req: &Request<'_>,
         bytes: &[u8],
-        key: Option<(Keys, bool)>,
+        keys: Option<Keys>,
     ) {
-        if self.read_across(ctx, out, shard, req) {
+        let across = self.read_across(ctx, executor, shard, req);
+        if matches!(across, Across::Answered) {
             return;
         }
-        let Some((keys, last)) = key else {
-            return self.send(ctx, out, shard, bytes, 0, Use::Reply);
-        };
         let mut line = std::mem::take(&mut self.line);
+        let sent = match keys {
+            Some(keys) => Forwarded::line_of(&mut line, keys, req.key.bytes),
+            None => bytes,
+        };
+        match across {
+            Across::Reads(ticket) => executor.park_afar(ctx, req, shard, ticket, sent),
+            _ => self.send(ctx, executor.out(), shard, sent, 0, Use::of(req)),
+        }
+        self.line = line;
+    }
+
+    /// Takes a command for which reading another shard's flash was in vain.
+    pub fn hold(&mut self, handed: Handed) {
+        self.held.push(handed);
+    }
+
+    /// Commands that wait to be handed over.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Sends them.
+    pub fn hand_over(&mut self, ctx: &mut Ctx<'_, impl Queue>, executor: &mut Executor) {
+        for handed in std::mem::take(&mut self.held) {
+            let (command, of) = (&handed.command, Use::of(&handed.command.request()));
+            self.send_for(ctx, handed.place, handed.shard, command.sent(), 0, of);
+            executor.recycle(handed.command);
+        }
+    }
+
+    /// Leaves them without an answer: the client ended in the middle of a value, and its shard
+    /// waits for the rest.
+    pub fn drop_held(&mut self, out: &mut ReplyQueue) {
+        for handed in self.held.drain(..) {
+            out.ready(handed.place);
+        }
+    }
+
+    /// Writes the line for one key of such a line.
+    fn line_of<'a>(line: &'a mut Vec<u8>, keys: Keys, key: &[u8]) -> &'a [u8] {
         line.clear();
         line.extend_from_slice(match (keys.touch, keys.cas) {
             (None, false) => b"get ",
@@ -172,14 +261,12 @@ impl Forwarded {
             if exptime < 0 {
                 line.push(b'-');
             }
-            push_u64(&mut line, exptime.unsigned_abs());
+            push_u64(line, exptime.unsigned_abs());
             line.push(b' ');
         }
-        line.extend_from_slice(req.key.bytes);
+        line.extend_from_slice(key);
         line.extend_from_slice(b"\r\n");
-        let of = if last { Use::Reply } else { Use::StripEnd };
-        self.send(ctx, out, shard, &line, 0, of);
-        self.line = line;
+        line
     }
 
     /// Whether `stats` can be answered: no earlier command is under way, and the other workers have

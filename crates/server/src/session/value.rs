@@ -32,6 +32,8 @@ pub(super) struct Value {
     /// Set after a value was given up of which another shard had a part: no command runs before
     /// that shard has answered.
     settling: bool,
+    /// Another shard has a part of a value that will never be whole.
+    left: bool,
 }
 
 /// Where the next bytes of the value go.
@@ -77,11 +79,21 @@ impl Value {
         }
     }
 
-    /// Whether another shard has to answer before the next command.
+    /// Whether another shard has to answer before the next command; `held` commands are not sent.
     #[inline]
-    pub fn is_settling(&mut self, executor: &Executor) -> bool {
-        self.settling &= executor.answers().waiting() > 0;
+    pub fn is_settling(&mut self, executor: &Executor, held: usize) -> bool {
+        self.settling &= executor.answers().waiting() > held;
         self.settling
+    }
+
+    /// Whether a part of the value went to another shard, and the rest is to come.
+    pub fn is_forwarding(&self) -> bool {
+        matches!(self.state, State::Forward { .. })
+    }
+
+    /// Whether a part of a value was left at another shard.
+    pub fn was_left(&self) -> bool {
+        self.left
     }
 
     /// The next bytes must not run as commands.
@@ -129,6 +141,9 @@ impl Value {
         };
         let value = (len + end) as u64;
         let whole = input.len() - used >= len + end;
+        if executor.hazard(req) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
         if let Some(shard) = ctx.other_shard(&req.key) {
             let waits = !whole && !self.take_room(ctx, shard, len);
             if waits && !ctx.work.swallow {
@@ -149,9 +164,6 @@ impl Value {
                 self.give_up_there(ctx, shard, value);
             }
             return Step::Took(used);
-        }
-        if executor.hazard(req) {
-            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
         // If another worker sent the command, that worker has already taken the memory.
         if !whole && !req.remote && !self.take_room(ctx, ctx.me, len) {
@@ -290,7 +302,7 @@ impl Value {
         let State::Forward { shard, .. } = self.state else {
             return None;
         };
-        self.state = State::None;
+        (self.state, self.left) = (State::None, true);
         Some(shard)
     }
 

@@ -115,7 +115,7 @@ impl Worker {
     pub(super) fn finish_disk(&mut self) -> Result<(), String> {
         let until = Instant::now() + PATIENCE * self.core.shared.settings.patience;
         while let Some(completion) = self.disk.next() {
-            self.core.shard.on_disk(&mut self.core.ev, completion);
+            self.core.on_disk(completion);
         }
         let mut events = Vec::new();
         while self.core.ev.disk_in_flight() > 0 && Instant::now() < until {
@@ -125,7 +125,7 @@ impl Worker {
                 .map_err(|e| format!("the event loop failed: {e}"))?;
             for event in events.drain(..) {
                 if let senko_io::Event::Disk(completion) = event {
-                    self.core.shard.on_disk(&mut self.core.ev, completion);
+                    self.core.on_disk(completion);
                 }
             }
         }

@@ -10,6 +10,7 @@ mod model; // random commands on sessions against a map
 mod entry; // the code that the fuzz targets run
 mod corpus; // the fuzz targets' seeds, run once
 mod serve; // the server over real sockets: limits, bad clients, several workers, the end
+mod afar; // gets that read another shard's flash
 mod admin; // metrics and health on a listener of their own
 mod gauge; // counts the memory that a server allocates
 mod harm; // clients that take more than their share, and the effect on others

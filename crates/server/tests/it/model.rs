@@ -32,7 +32,13 @@ struct Client {
     log: Vec<String>,
 }
 
+const KEYS: u64 = 30;
+
 impl Client {
+    fn key_name(&self, rng: &mut Rng) -> String {
+        let (n, client) = (rng.below(KEYS), self.id);
+        format!("c{client}-key{n}-{}", "x".repeat((n * 7 % 60) as usize))
+    }
     fn live(&mut self, key: &str, now: u32) -> Option<&mut Entry> {
         self.map
             .get_mut(key)
@@ -91,12 +97,17 @@ fn padded(n: u64, width: usize) -> Vec<u8> {
 }
 
 /// One text command, and its effect on the map.
-fn text_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<u8> {
+fn text_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str, reads: bool) -> Vec<u8> {
+    let kind = if reads {
+        9 + rng.below(2)
+    } else {
+        rng.below(16)
+    };
     let quiet = rng.chance(10);
     let noreply = if quiet { " noreply" } else { "" };
     let mut command = Vec::new();
     let mut reply = String::new();
-    match rng.below(16) {
+    match kind {
         0..3 => {
             let (mut mode, value, flags) = (rng.below(5), value(rng), rng.below(1 << 20) as u32);
             let old = client.live(key, now).map_or(0, |old| old.value.len());
@@ -226,7 +237,7 @@ fn get_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<u
     };
     let mut keys = vec![key.to_owned()];
     while rng.chance(40) && keys.len() < 30 {
-        keys.push(key_name(client.id, rng));
+        keys.push(client.key_name(rng));
     }
     for key in &keys {
         line += &format!(" {key}");
@@ -345,13 +356,14 @@ fn meta_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
 }
 
 /// One binary command.
-fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<u8> {
+fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str, reads: bool) -> Vec<u8> {
+    let kind = if reads { 9 } else { rng.below(10) };
     let quiet = rng.chance(20);
     let key_bytes = key.as_bytes();
     let reply: (u16, Vec<u8>);
     let (opcode, quiet_opcode, extras, body);
     let mut get = false;
-    match rng.below(10) {
+    match kind {
         0..3 => {
             let (new, flags) = (value(rng), rng.below(1 << 20) as u32);
             (opcode, quiet_opcode) = (0x01, 0x11);
@@ -464,15 +476,8 @@ fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Ve
     packet(opcode, key_bytes, &extras, &body, 0)
 }
 
-const KEYS: u64 = 30;
-
 /// Values from about this size on are refused.
 const BIGGEST: usize = 100_000;
-
-fn key_name(client: u64, rng: &mut Rng) -> String {
-    let n = rng.below(KEYS);
-    format!("c{client}-key{n}-{}", "x".repeat((n * 7 % 60) as usize))
-}
 
 fn check(rig: &mut Rig, client: &mut Client, seed: u64) {
     let answer = rig.answers(client.id);
@@ -533,7 +538,21 @@ fn check(rig: &mut Rig, client: &mut Client, seed: u64) {
     client.log.clear();
 }
 
-fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
+/// Stores items that nobody reads, so that others leave DRAM and the write buffers.
+fn fill(rig: &mut Rig, id: u64, shards: usize, rng: &mut Rng) {
+    let len = 20_000;
+    for _ in 0..100 * shards {
+        let mut command = format!("set fill{} 0 0 {len} noreply\r\n", rng.next_u64()).into_bytes();
+        command.resize(command.len() + len, b'.');
+        command.extend_from_slice(b"\r\n");
+        rig.send(id, &command);
+        rig.happen();
+    }
+    rig.settle();
+}
+
+/// Returns the items that came from flash, and those that another node's shard read.
+fn run(shards: usize, seed: u64, rounds: usize) -> [u64; 2] {
     let mut rig_settings = RigSettings {
         shards,
         memory: 3 << 20,
@@ -555,16 +574,20 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
             log: Vec::new(),
         })
         .collect();
+    let filler = rig.connect();
     for _ in 0..rounds {
         for _ in 0..1 + rng.below(6) {
             let client = &mut clients[rng.below(4) as usize];
             let mut bytes = Vec::new();
-            for _ in 0..1 + rng.below(12) {
-                let key = key_name(client.id, &mut rng);
+            // Gets, and perhaps a last command that changes something.
+            let (count, reads) = (1 + rng.below(12), rng.chance(50));
+            for n in 1..=count {
+                let key = client.key_name(&mut rng);
+                let reads = reads && (n < count || rng.chance(50));
                 let command = if client.binary {
-                    binary_command(client, &mut rng, now, &key)
+                    binary_command(client, &mut rng, now, &key, reads)
                 } else {
-                    text_command(client, &mut rng, now, &key)
+                    text_command(client, &mut rng, now, &key, reads)
                 };
                 client
                     .log
@@ -595,13 +618,16 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
                 rig.settle();
                 clients.iter_mut().for_each(|client| client.map.clear());
             }
+            if shards > 1 && rng.chance(15) {
+                fill(&mut rig, filler, shards, &mut rng);
+            }
             let seconds = rng.below(3) as u32;
             rig.advance(seconds);
             now += seconds;
             rig.settle();
         }
     }
-    let mut waits = 0;
+    let mut waits = [0; 2];
     for node in &rig.nodes {
         let stats = node.shard.stats();
         let dropped = stats.drops_busy
@@ -613,23 +639,26 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
             dropped, 0,
             "seed {seed}: the run was to drop nothing: {stats:?}"
         );
-        waits += stats.flash_hits + stats.promotions;
+        waits[0] += stats.flash_hits + stats.promotions;
+        waits[1] += node.stats.read_afar;
     }
     waits
 }
 
 #[test]
 fn pipelines_see_what_the_map_says() {
-    let mut from_flash = 0;
+    let (mut from_flash, mut afar) = (0, 0);
     // SENKO_MODEL_SEEDS=500 for a long run.
     let seeds = std::env::var("SENKO_MODEL_SEEDS")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(8);
     for seed in 1..=seeds {
-        for shards in [1, 2, 3] {
-            from_flash += run(shards, seed * 1000 + shards as u64, 150);
+        for shards in [1, 2, 3, 8] {
+            let waits = run(shards, seed * 1000 + shards as u64, 150);
+            (from_flash, afar) = (from_flash + waits[0], afar + waits[1]);
         }
     }
-    assert!(from_flash > 1000, "only {from_flash} items came from flash");
+    println!("{from_flash} items came from flash, {afar} of them from afar");
+    assert!(from_flash > 1000 && afar > 100, "{from_flash} {afar}");
 }

@@ -109,12 +109,9 @@ fn run(run_settings: RunSettings) -> usize {
         ledgers: 3,
         counters: 3,
     };
-    let place = Place::start(run_settings.io, run_settings.threads).restart(|settings| {
-        settings.memory = if run_settings.threads == 1 {
-            21 << 20
-        } else {
-            29 << 20
-        };
+    let place = Place::start(run_settings.io, 1).restart(|settings| {
+        settings.threads = run_settings.threads;
+        settings.memory = (13 + 8 * run_settings.threads as u64) << 20;
         settings.max_connections = 64;
         settings.max_item = MAX_ITEM;
         settings.flash[0].bytes = run_settings.flash;
@@ -214,7 +211,7 @@ fn run(run_settings: RunSettings) -> usize {
     peers.iter().map(|p| p.commands).sum()
 }
 
-/// Both backends, one worker and two, for the seeds from `first` on.
+/// Both backends, one worker and several, for the seeds from `first` on.
 fn on_all(first: u64, run_settings: RunSettings) {
     let number = |name: &str| {
         std::env::var(name)
@@ -228,8 +225,13 @@ fn on_all(first: u64, run_settings: RunSettings) {
             .into_iter()
             .enumerate()
         {
-            for threads in [1, 2] {
-                let seed = seed * 4 + 2 * n as u64 + threads as u64 - 1;
+            // With many shards, the memory that each needs is so much that little is dropped.
+            let threads = match run_settings.lossy {
+                true => &[1, 2][..],
+                false => [&[1, 2, 8][..], &[1, 2, 3]][n],
+            };
+            for (m, &threads) in threads.iter().enumerate() {
+                let seed = seed * 6 + 3 * n as u64 + m as u64;
                 total += run(RunSettings {
                     io,
                     threads,

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shards over devices in memory, and sessions on them, connected as in a worker. But all run in
 //! one thread, with a clock that the test drives and completions in a random order from a seed.
+//! While a session runs, the shards of other nodes are parked at random, and some reads of their
+//! flash fail.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use senko_cache::{
-    Admission, AdmissionRule, DeviceSlice, HashSeed, Key, Lookup, PolicyKind, Shard, ShardConfig,
+    Admission, AdmissionRule, AfarRead, DeviceSlice, HashSeed, Key, Lookup, PolicyKind, Shard,
+    ShardConfig,
 };
-use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
+use senko_io::{IoError, SendBatch};
 use senko_server::auth::Auth;
 use senko_server::context::{Ctx, Router, Window, Work};
+use senko_server::parked::OwnShard;
 use senko_server::reply::shard_of;
 use senko_server::session::{FeedState, Session, Wait};
 use senko_server::settings::Settings;
 use senko_server::shared::{Cursor, Shared, ThreadStats};
+use senko_workload::Rng;
 
 /// When the rig's clock starts, Unix seconds.
 pub const START: u32 = 1_700_000_000;
@@ -28,6 +34,10 @@ pub struct RigSettings {
     pub flash_pages: u64,
     pub settings: Settings,
     pub seed: u64,
+    /// How often a shard is parked while another node's session runs, of 100 times.
+    pub parks: u64,
+    /// How often a read of another node's flash fails, of 100 times.
+    pub fails: u64,
 }
 
 impl Default for RigSettings {
@@ -38,15 +48,18 @@ impl Default for RigSettings {
             flash_pages: 0,
             settings: Settings::default(),
             seed: 1,
+            parks: 50,
+            fails: 20,
         }
     }
 }
 
 pub struct Node {
-    pub shard: Shard,
+    pub shard: OwnShard,
     pub queue: FaultyQueue,
     pub stats: ThreadStats,
     cursor: Cursor,
+    work: Work,
 }
 
 /// Commands that wait to be carried to another shard.
@@ -82,7 +95,9 @@ pub struct Rig {
     pub shared: Shared,
     conns: HashMap<u64, Conn>,
     mail: Mail,
-    work: Work,
+    parks: u64,
+    fails: u64,
+    rng: Rng,
     /// For [`Rig::one_turn`]: copies for other workers already take all the memory available to
     /// them.
     pub no_copies: bool,
@@ -94,8 +109,10 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(rig_settings: &RigSettings) -> Rig {
+        let pages = rig_settings.flash_pages.max(1) * rig_settings.shards as u64;
+        let device = FaultyDevice::new(pages, rig_settings.seed);
         let nodes = (0..rig_settings.shards)
-            .map(|n| Node::new(rig_settings, n))
+            .map(|n| Node::new(rig_settings, n, &device))
             .collect();
         let auth = Auth::open(&rig_settings.settings).expect("the password files are good");
         let shared = Shared::new(
@@ -109,10 +126,9 @@ impl Rig {
             shared,
             conns: HashMap::new(),
             mail: Mail::default(),
-            work: Work {
-                heavy: usize::MAX,
-                ..Work::default()
-            },
+            parks: rig_settings.parks,
+            fails: rig_settings.fails,
+            rng: Rng::new(rig_settings.seed | 1),
             no_copies: false,
             next: 1,
             now_ms: u64::from(START) * 1000,
@@ -159,12 +175,26 @@ impl Rig {
         id
     }
 
+    /// Advances the clock by which devices are judged.
+    pub fn pass(&mut self, ms: u64) {
+        for node in &mut self.nodes {
+            let steady_ms = node.shard.steady_ms() + ms;
+            node.shard.set_steady(steady_ms);
+            node.tick();
+        }
+    }
+
+    /// Reads of other nodes' flash that were answered.
+    pub fn read_afar(&self) -> u64 {
+        self.nodes.iter().map(|node| node.stats.read_afar).sum()
+    }
+
     /// Advances the clock.
     pub fn advance(&mut self, seconds: u32) {
         self.now_ms += u64::from(seconds) * 1000;
         for node in &mut self.nodes {
             node.shard.set_now(self.now_ms);
-            node.shard.tick(&mut node.queue);
+            node.tick();
         }
     }
 
@@ -189,17 +219,14 @@ impl Rig {
     ) -> (usize, FeedState, usize) {
         let conn = self.conns.get_mut(&id).expect("the connection is open");
         let node = &mut self.nodes[conn.node];
-        let mut work = Work {
-            heavy,
-            no_copies: self.no_copies,
-            ..Work::default()
-        };
+        (node.work.heavy, node.work.no_copies) = (heavy, self.no_copies);
         let mut ctx = Ctx {
             window,
-            ..node.ctx(&self.shared, &mut self.mail, &mut work, conn.node, id)
+            ..node.ctx(&self.shared, &mut self.mail, conn.node, id)
         };
         let mut budget = self.shared.settings.requests_per_turn;
         let fed = conn.session.feed(&mut ctx, bytes, &mut budget);
+        (node.work.heavy, node.work.no_copies) = (usize::MAX, false);
         (
             fed.consumed,
             fed.state,
@@ -207,16 +234,35 @@ impl Rig {
         )
     }
 
+    /// Parks the shards of other nodes, some of them.
+    fn park_others(&mut self, node: usize) {
+        for (n, other) in self.nodes.iter_mut().enumerate() {
+            if n != node && self.rng.below(100) < self.parks {
+                self.shared.parked[n].park(&mut other.shard, other.cursor.applied());
+            }
+        }
+    }
+
+    fn take_others(&mut self) {
+        for (n, node) in self.nodes.iter_mut().enumerate() {
+            self.shared.parked[n].take(&mut node.shard);
+        }
+    }
+
     fn feed(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else {
+        let Some(at) = self.conns.get(&id).map(|conn| conn.node) else {
             return;
         };
+        self.park_others(at);
+        let conn = self.conns.get_mut(&id).expect("it was there");
         let node = &mut self.nodes[conn.node];
-        let mut ctx = node.ctx(&self.shared, &mut self.mail, &mut self.work, conn.node, id);
+        let mut ctx = node.ctx(&self.shared, &mut self.mail, conn.node, id);
         let mut budget = 1000;
         let fed = conn.session.feed(&mut ctx, &conn.tail, &mut budget);
         conn.tail.drain(..fed.consumed);
         conn.state = fed.state;
+        self.take_others();
+        let conn = &self.conns[&id];
         if fed.state == FeedState::NeedMore {
             assert!(
                 conn.tail.len() <= 2048 + 400,
@@ -295,10 +341,14 @@ impl Rig {
         }
         for n in 0..self.nodes.len() {
             let node = &mut self.nodes[n];
-            let Some(completion) = node.queue.complete_one() else {
+            let Some(mut completion) = node.queue.complete_one() else {
                 continue;
             };
-            node.shard.on_disk(&mut node.queue, completion);
+            if AfarRead::number(&completion).is_some() && self.rng.chance(self.fails) {
+                completion.result = Err(IoError::Os(5));
+            }
+            let afar = &mut node.work.afar;
+            afar.on_disk(&mut node.shard, &mut node.queue, completion);
             self.dones(n);
             self.stuck();
             return true;
@@ -314,7 +364,8 @@ impl Rig {
         let mut any = false;
         loop {
             let node = &mut self.nodes[n];
-            let Some(done) = node.shard.next_done(&mut node.queue) else {
+            let afar = &mut node.work.afar;
+            let Some(done) = afar.next_done(&mut node.shard, &mut node.queue) else {
                 return any;
             };
             any = true;
@@ -322,7 +373,7 @@ impl Rig {
             let Some(conn) = self.conns.get_mut(&id) else {
                 continue;
             };
-            let mut ctx = node.ctx(&self.shared, &mut self.mail, &mut self.work, n, id);
+            let mut ctx = node.ctx(&self.shared, &mut self.mail, n, id);
             conn.session.done(&mut ctx, done);
             self.feed(id);
         }
@@ -366,7 +417,7 @@ impl Rig {
                 return;
             }
             for node in &mut self.nodes {
-                node.shard.tick(&mut node.queue);
+                node.tick();
             }
             let still = !self.happen();
             assert!(!still, "sessions wait for something that never happens");
@@ -412,7 +463,7 @@ impl Rig {
         for id in gone {
             let mut conn = self.conns.remove(&id).expect("the connection is open");
             let node = &mut self.nodes[conn.node];
-            let mut ctx = node.ctx(&self.shared, &mut self.mail, &mut self.work, conn.node, id);
+            let mut ctx = node.ctx(&self.shared, &mut self.mail, conn.node, id);
             conn.session.cancel(&mut ctx);
         }
     }
@@ -456,7 +507,6 @@ impl Node {
         &'a mut self,
         shared: &'a Shared,
         mail: &'a mut Mail,
-        work: &'a mut Work,
         me: usize,
         conn: u64,
     ) -> Ctx<'a, FaultyQueue> {
@@ -472,17 +522,22 @@ impl Node {
             fd: 0,
             entry: None,
             window: Window::Wide,
-            work,
+            work: &mut self.work,
         }
     }
 
-    fn new(rig_settings: &RigSettings, n: usize) -> Node {
+    fn tick(&mut self) {
+        let afar = &mut self.work.afar;
+        afar.tick(&mut self.shard, &mut self.queue);
+    }
+
+    fn new(rig_settings: &RigSettings, n: usize, device: &Arc<FaultyDevice>) -> Node {
         let flash = if rig_settings.flash_pages == 0 {
             Vec::new()
         } else {
             vec![DeviceSlice {
                 device: 0,
-                first_page: 0,
+                first_page: n as u64 * rig_settings.flash_pages,
                 pages: rig_settings.flash_pages,
             }]
         };
@@ -506,17 +561,20 @@ impl Node {
         };
         let mut shard = Shard::new(config).expect("the settings are valid");
         shard.set_now(u64::from(START) * 1000);
-        let device = FaultyDevice::new(rig_settings.flash_pages.max(1), rig_settings.seed);
         let queue = FaultyQueue::new(
-            vec![device],
+            vec![Arc::clone(device)],
             &[(1, 32), (4, 8), (16, 8)],
             rig_settings.seed + n as u64,
         );
         Node {
-            shard,
+            shard: shard.into(),
             queue,
             stats: ThreadStats::default(),
             cursor: Cursor::default(),
+            work: Work {
+                heavy: usize::MAX,
+                ..Work::default()
+            },
         }
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cost of a second worker for each request. Keys belong to shards, so half of the requests
-//! arrive at the wrong worker. This worker reads items in DRAM from the other's shard while that
-//! worker waits, and sends the other requests to it.
+//! arrive at the wrong worker. This worker reads items in DRAM and on flash from the other's shard
+//! while that worker waits, and sends the other requests to it.
 //!
 //! Expected shape: with two workers a GET takes more processor time, because memory was last
-//! written by another core. A hit on flash also needs messages between threads; batches spread
-//! their cost over several requests.
+//! written by another core. A hit on flash also finds fewer reads under way at each worker, so
+//! their cost is spread over fewer requests.
 //!
 //! With one worker the server has a core and the load generator the other. With two workers there
 //! are two cores for the server and, if the machine has them, two others for the load. On a machine

@@ -1,8 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands on items that are only on flash: the answers are the same, and come from flash.
 
+use senko_cache::{HashSeed, Key};
+
 use super::{flash_rig, packet};
 use crate::rig::{Rig, RigSettings};
+
+/// Rigs with an item that is only on flash, and a node to ask: its own shard has the item, or it
+/// reads the other shard's flash, in vain or not.
+fn rigs() -> [(RigSettings, usize); 3] {
+    let of_other = |fails| RigSettings {
+        shards: 2,
+        parks: 100,
+        fails,
+        ..flash_rig()
+    };
+    let other = 1 - Key::new(b"k", HashSeed::default()).shard(2);
+    [
+        (flash_rig(), 0),
+        (of_other(0), other),
+        (of_other(100), other),
+    ]
+}
 
 /// Each command, on an item that is only on flash.
 #[test]
@@ -162,10 +181,17 @@ fn commands_on_flash_items() {
             "2\r\n3\r\nVALUE k 7 1\r\n4\r\nEND\r\n".into(),
         ),
     ];
-    let mut waited = 0;
-    for (value, input, expected) in &cases {
-        let mut rig = Rig::new(&flash_rig());
-        let id = rig.connect();
+    for (rig_settings, node) in rigs() {
+        commands_answer(&rig_settings, node, &cases);
+    }
+}
+
+/// Commands, the value of `k`, and the answers.
+fn commands_answer(rig_settings: &RigSettings, node: usize, cases: &[(&str, String, String)]) {
+    let (mut waited, mut afar) = (0, 0);
+    for (value, input, expected) in cases {
+        let mut rig = Rig::new(rig_settings);
+        let id = rig.connect_to(node);
         let store = format!("set k 7 0 {}\r\n{value}\r\n", value.len());
         assert_eq!(rig.ask(id, store.as_bytes()), b"STORED\r\n");
         rig.press(id, &[b"k"], value.len());
@@ -174,7 +200,10 @@ fn commands_on_flash_items() {
         rig.settle();
         let answer = String::from_utf8(rig.answers(id)).expect("text");
         assert_eq!(answer, *expected, "{input:?}");
+        afar += rig.read_afar();
     }
+    let reads = rig_settings.shards > 1 && rig_settings.fails == 0;
+    assert_eq!(afar >= 12, reads, "{afar} reads of the other shard's flash");
     // Only `set` and `flush_all` do not wait; nearly all others must have been answered from flash.
     assert!(
         waited + 4 >= cases.len(),
@@ -186,11 +215,17 @@ fn commands_on_flash_items() {
 /// The binary protocol, on an item that is only on flash.
 #[test]
 fn binary_commands_on_flash_items() {
-    let mut rig = Rig::new(&flash_rig());
-    let text = rig.connect();
+    for (rig_settings, node) in rigs() {
+        binary_commands_answer(&rig_settings, node);
+    }
+}
+
+fn binary_commands_answer(rig_settings: &RigSettings, node: usize) {
+    let mut rig = Rig::new(rig_settings);
+    let text = rig.connect_to(node);
     assert_eq!(rig.ask(text, b"set k 7 0 2\r\n40\r\n"), b"STORED\r\n");
     rig.press(text, &[b"k"], 2);
-    let id = rig.connect();
+    let id = rig.connect_to(node);
     let get = packet(0x0c, b"k", &[], b"", 0);
     let answer = rig.ask(id, &get);
     assert_eq!(&answer[..8], &[0x81, 0x0c, 0, 1, 4, 0, 0, 0]);
@@ -379,4 +414,99 @@ fn walks_list_items_on_flash() {
         rig.settle();
         assert_eq!(ours(listed(&mut rig, "lru_crawler metadump all")).len(), 60);
     }
+}
+
+/// A device that does not answer a read of another shard's flash: the command is handed over after
+/// a second. Two seconds later that shard takes the device out of use, and the key is missed. The
+/// late answer of the device is of no use, but its frame comes back.
+#[test]
+fn a_stalled_read_of_another_shard_is_handed_over() {
+    let [_, (rig_settings, node), _] = rigs();
+    let mut rig = Rig::new(&rig_settings);
+    let id = rig.connect_to(node);
+    assert_eq!(rig.ask(id, b"set k 7 0 1\r\nx\r\n"), b"STORED\r\n");
+    rig.press(id, &[b"k"], 1);
+    rig.settle();
+    let device = rig.nodes[node].queue.devices()[0].clone();
+    device.set_stalled(true);
+    rig.send(id, b"get k\r\n");
+    let at_device = |rig: &Rig| [node, 1 - node].map(|n| rig.nodes[n].queue.pending());
+    let others = at_device(&rig)[1];
+    assert_eq!(at_device(&rig), [1, others], "it reads by itself");
+    rig.pass(1000);
+    while rig.happen() {}
+    assert_eq!(at_device(&rig), [1, others], "a second is not too long");
+    rig.pass(100);
+    while rig.happen() {}
+    assert_eq!(at_device(&rig), [1, others + 1], "it was handed over");
+    // No further read begins before the frame is back.
+    let second = rig.connect_to(node);
+    rig.send(second, b"get k\r\n");
+    while rig.happen() {}
+    assert_eq!(at_device(&rig)[0], 1);
+    rig.pass(2001);
+    while rig.happen() {}
+    for id in [id, second] {
+        assert_eq!(rig.answers(id), b"END\r\n");
+    }
+    device.set_stalled(false);
+    rig.settle();
+    for node in &rig.nodes {
+        assert_eq!(node.queue.frames().usage().1, 0, "frames are back");
+    }
+    assert_eq!(rig.read_afar(), 0);
+}
+
+/// A get takes effect at its look-up: what other connections change while the record is read comes
+/// after it, even if it is answered first. The next get sees it.
+#[test]
+fn a_get_of_another_shards_flash_takes_effect_at_its_look_up() {
+    for change in ["flush_all\r\n", "delete k\r\n", "set k 0 0 1\r\ny\r\n"] {
+        let [_, (rig_settings, node), _] = rigs();
+        let mut rig = Rig::new(&rig_settings);
+        let id = rig.connect_to(node);
+        assert_eq!(rig.ask(id, b"set k 7 0 1\r\nx\r\n"), b"STORED\r\n");
+        rig.press(id, &[b"k"], 1);
+        let device = rig.nodes[node].queue.devices()[0].clone();
+        let other = rig.connect_to(1 - node);
+        device.set_stalled(true);
+        rig.send(id, b"get k\r\n");
+        rig.send(other, change.as_bytes());
+        while rig.happen() {}
+        // A delete has to read whether the key is there.
+        let reads = change.starts_with("delete");
+        assert_eq!(rig.answers(other).is_empty(), reads, "{change}");
+        device.set_stalled(false);
+        rig.settle();
+        assert_eq!(rig.answers(id), b"VALUE k 7 1\r\nx\r\nEND\r\n", "{change}");
+        let after = match change.starts_with("set") {
+            true => &b"VALUE k 0 1\r\ny\r\nEND\r\n"[..],
+            false => b"END\r\n",
+        };
+        assert_eq!(rig.ask(id, b"get k\r\n"), after, "{change}");
+    }
+}
+
+/// A get whose read of another shard's flash failed was handed over at once. If a value was on its
+/// way to that shard, the get became a part of the value.
+#[test]
+fn a_get_is_not_handed_over_into_a_value() {
+    let [_, _, (rig_settings, node)] = rigs();
+    let mut rig = Rig::new(&rig_settings);
+    let id = rig.connect_to(node);
+    assert_eq!(rig.ask(id, b"set k 7 0 1\r\nx\r\n"), b"STORED\r\n");
+    rig.press(id, &[b"k"], 1);
+    let shard_of = |key: &str| Key::new(key.as_bytes(), HashSeed::default()).shard(2);
+    let names = (0..).map(|n| format!("other{n}"));
+    let other = names.into_iter().find(|key| shard_of(key) == 1 - node);
+    let other = other.unwrap();
+    rig.send(id, b"get k\r\n");
+    rig.send(id, format!("set {other} 0 0 20\r\n0123456789").as_bytes());
+    while rig.happen() {}
+    assert_eq!(rig.answers(id), b"", "the get waits for the value");
+    rig.send(id, format!("0123456789\r\nget {other}\r\n").as_bytes());
+    rig.settle();
+    let answer = String::from_utf8(rig.answers(id)).unwrap();
+    let stored = format!("STORED\r\nVALUE {other} 0 20\r\n01234567890123456789\r\nEND\r\n");
+    assert_eq!(answer, format!("VALUE k 7 1\r\nx\r\nEND\r\n{stored}"));
 }
