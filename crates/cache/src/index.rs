@@ -91,6 +91,9 @@ pub(crate) struct Index {
     step: u8,
     steps: usize,
     growing: Option<Growing>,
+    /// The segment that was found to need growth, until it begins. Items may have to leave first,
+    /// and with their slots the need would be gone; then they would come back.
+    due: Option<usize>,
     /// Memory for the slots that are being copied.
     copied: Vec<Slot>,
     /// The state of CLOCK aging.
@@ -127,6 +130,7 @@ impl Index {
             wave: 0,
             step: 0,
             growing: None,
+            due: None,
             copied: Vec::new(),
             hand: ClockHand::default(),
         }
@@ -436,12 +440,15 @@ impl Index {
         self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// A segment that must grow: the one that is growing, the segment of `hash` if it is almost
-    /// full, or the next of the wave if the whole index is full enough.
-    pub fn wants_growth(&self, hash: u64) -> Option<usize> {
-        if let Some(growing) = &self.growing {
-            return Some(growing.n);
-        }
+    /// A segment that must grow: the one that is growing or was named last, the segment of `hash` if
+    /// it is almost full, or the next of the wave if the whole index is full enough.
+    pub fn wants_growth(&mut self, hash: u64) -> Option<usize> {
+        let growing = self.growing.as_ref().map(|growing| growing.n);
+        self.due = growing.or(self.due).or_else(|| self.needs_growth(hash));
+        self.due
+    }
+
+    fn needs_growth(&self, hash: u64) -> Option<usize> {
         let n = self.segment_of(hash);
         let s = self.segments[n];
         let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
@@ -497,6 +504,7 @@ impl Index {
     }
 
     fn grow_by(&mut self, n: usize, lines: usize) -> Option<bool> {
+        self.due = None;
         let of_wave = n == self.wave;
         if !of_wave || self.segments[n].step == self.step {
             if self.growing.is_none() {
@@ -882,6 +890,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// An index that wanted to grow made items leave for it. With their slots the need was gone, and
+    /// they came back; so a page was emptied again and again, and the index never grew.
+    #[test]
+    fn growth_stays_due_until_it_begins() {
+        let mut index = make(1 << 12, 4 << 20);
+        let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let wanted = (1..).find_map(|n| {
+            let slot = index.dram_slot(hash(n), n as u32);
+            index.insert(hash(n), slot).expect("room");
+            index.wants_growth(hash(n)).map(|segment| (n, segment))
+        });
+        let (n, segment) = wanted.expect("it fills");
+        for gone in 1..=n {
+            let (pos, _) = index.find(hash(gone), |_| true).expect("it is there");
+            index.remove(pos);
+        }
+        assert_eq!(index.wants_growth(hash(1)), Some(segment));
+        assert!(index.grow(segment));
+        assert_eq!(index.wants_growth(hash(1)), None);
     }
 
     /// All parts of a segment together have each of its slots once, wherever it overflowed to.

@@ -117,19 +117,15 @@ impl Shard {
     /// only free memory. It copies a part of a segment, unless the segment of `hash` is full.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
+            // From now on, so that items do not take back what they give up for it.
+            self.dram.index_grew();
             self.share_memory(self.index.growth_bytes(segment));
             while self.dram.arena().over_limit() {
                 if !self.keeps_all() || self.shed_page(queue).is_err() {
                     return;
                 }
             }
-            let Some(grown) = self.index.grow_some(segment) else {
-                return;
-            };
-            if grown {
-                self.dram.index_grew();
-            }
-            if !self.index.is_full_at(hash) {
+            if self.index.grow_some(segment).is_none() || !self.index.is_full_at(hash) {
                 return;
             }
         }
