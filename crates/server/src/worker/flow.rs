@@ -86,13 +86,12 @@ impl Worker {
             return;
         }
         if self.is_crowded() {
-            // A receive under way takes a whole buffer. Beyond `pending`, one receive per round
-            // brings less than the round's requests use up. If they use up nothing, because all
-            // wait for a worker that does not run, nothing more is received: what arrived keeps
-            // within the bound beyond which connections are closed.
-            let few = match self.conns.sums().backlog {
-                backlog if backlog > self.pending + self.pending / 2 => 0,
-                backlog if backlog > self.pending => 1,
+            // A receive under way takes a whole buffer. Beyond `pending`, one a round brings less
+            // than the round's requests use up. If all of them wait for another worker, nothing is
+            // received: no connection has to be closed.
+            let few = match 2 * self.conns.sums().backlog / self.pending {
+                3.. => 0,
+                2 => 1,
                 _ => FEW_BUFFERS.min(self.withheld.len()),
             };
             self.withheld.drain(..few);
