@@ -313,6 +313,9 @@ fn told(error: &Error) -> String {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "the server's certificate is for other names (--tls-name)"
             }
+            CertificateError::Other(why) if why.to_string().contains("CaUsedAsEndEntity") => {
+                "the server's certificate is one of a CA, as openssl req -x509 makes it unless it is told CA:FALSE, and such a one is taken for no server (--tls-insecure takes any)"
+            }
             _ => return format!("TLS: the server's certificate is refused: {why}"),
         },
         Error::InvalidMessage(_) => "the server does not speak TLS",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko load --tls` against senko's own listener with TLS.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use crate::process::{Running, SENKO, Scratch, have, run};
+use crate::process::{Running, SENKO, Scratch, have, hears_signals, run, signal};
 
 /// A folder with a CA, certificates that it signed for the server (`server`) and for a client
 /// (`client`), and another CA (`other.pem`).
@@ -196,4 +196,57 @@ fn a_server_without_tls_is_told() {
     let server = serve(&folder, &[]);
     let args = ["--tls", "--tls-insecure", "-n", "9", "--timeout", "2s"];
     undone(&load(&folder, server.port, &args), "TLS: ");
+}
+
+/// The certificate that everybody makes first was refused with words of Rust.
+#[test]
+fn a_certificate_of_a_ca_is_told_as_one() {
+    if !have("openssl") {
+        return;
+    }
+    let folder = certificates();
+    let server = serve(
+        &folder,
+        &["--tls-chain-cert", "ca.pem", "--tls-key", "ca.key"],
+    );
+    let args = ["--tls", "--tls-ca", "ca.pem", "-n", "9", "--tls-name", "ca"];
+    undone(&load(&folder, server.port, &args), "is one of a CA");
+}
+
+/// A server that stops answers no handshake either. With many connections, each of them was tried
+/// for the whole time first.
+#[test]
+fn a_stopped_server_with_tls_is_given_up() {
+    if !have("openssl") {
+        return;
+    }
+    let folder = certificates();
+    let server = serve(&folder, &CERTIFICATE);
+    let address = format!("127.0.0.1:{}", server.port);
+    let child = Command::new(SENKO)
+        .args([
+            "load",
+            "-s",
+            &address,
+            "--tls",
+            "--tls-insecure",
+            "-d",
+            "100s",
+        ])
+        .args(["-k", "100", "-c", "40", "--timeout", "1s"])
+        .current_dir(folder.path())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    hears_signals(&child);
+    signal(server.child.id(), "STOP");
+    let ended = child.wait_with_output().unwrap();
+    signal(server.child.id(), "CONT");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("is gone") || told.contains("cannot connect"),
+        "{told}"
+    );
 }

@@ -87,7 +87,11 @@ impl Engine<'_> {
                     Err(error) => {
                         // A try may take long, so others wait for the next check.
                         slow = self.shared.now() - now > LONGEST_WAIT_NS;
-                        self.failed_tries += 1;
+                        // Where one handshake takes all of the time, the others would, too.
+                        self.failed_tries += match self.shared.now() - now >= timeout {
+                            true if self.down == self.conns.len() => self.conns.len(),
+                            _ => 1,
+                        };
                         self.tally.error(&format!("connecting again: {error}"), 1);
                         let pause = (RETRY_NS.0 << failures.min(20)).min(RETRY_NS.1);
                         self.conns[at].retry = (now + pause, failures + 1);
