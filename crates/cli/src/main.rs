@@ -112,6 +112,10 @@ fn run() -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
+    // The server has its own.
+    if !matches!(cli.command, Command::Serve(_)) {
+        process::tell_of_signals();
+    }
     let done = match cli.command {
         Command::Serve(args) => serve::main(*args),
         Command::Load(args) => load::main(*args),

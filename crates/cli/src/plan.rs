@@ -233,8 +233,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let dram_hit = args.dram_hit.unwrap_or(DRAM_HIT.min(args.hit));
     let Some(served) = servers.least_of(args.hit, dram_hit) else {
         bail!(
-            "no cache finds {:.1} % of these requests: with room for all it is {:.1} %, since a trace begins with an empty cache; ask for less with --hit",
-            args.hit * 100.0,
+            "no cache finds {} % of these requests: with room for all it is {:.2} %, since a trace begins with an empty cache; ask for less with --hit",
+            (args.hit * 1e8).round() / 1e6,
             curve.hit_ratio(u64::MAX) * 100.0
         );
     };

@@ -242,6 +242,47 @@ impl Signals {
     }
 }
 
+/// What the error of an interrupted command says.
+const INTERRUPTED: &str = "interrupted; results that were printed are those up to then";
+
+/// From now on SIGINT and SIGTERM end the process with a sentence on stderr, as they do by
+/// themselves without one. For the time until [`stop_on_signals`], and for commands that do not
+/// call it.
+pub fn tell_of_signals() {
+    extern "C" fn end(signal: libc::c_int) {
+        // SAFETY: each text is valid for its length, and the calls are allowed in a handler. The
+        // action was reset when the handler began, so the signal ends the process.
+        unsafe {
+            for text in ["senko: ", INTERRUPTED, "\n"] {
+                libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+            }
+            libc::raise(signal);
+        }
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        catch(signal, end, libc::SA_RESETHAND | libc::SA_NODEFER);
+    }
+}
+
+/// Calls `handler` at a signal, unless the signal is ignored (nohup). The handler may do only what
+/// is allowed at any moment.
+fn catch(signal: libc::c_int, handler: extern "C" fn(libc::c_int), flags: libc::c_int) {
+    // SAFETY: the structs are initialised and outlive the calls, and so does the handler.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0
+            && before.sa_sigaction == libc::SIG_IGN
+        {
+            return;
+        }
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = flags;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+    }
+}
+
 /// Set by the first signal that asks a command to end.
 static STOP: AtomicBool = AtomicBool::new(false);
 /// That signal's number.
@@ -256,22 +297,7 @@ pub fn stop_on_signals() -> &'static AtomicBool {
         STOP.store(true, Ordering::Release);
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the struct is initialised and outlives the calls. The handler stores to two
-        // atomics and does nothing else, which is allowed at any moment. A signal that was ignored
-        // before (nohup) stays ignored.
-        unsafe {
-            let mut before: libc::sigaction = std::mem::zeroed();
-            if libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0
-                && before.sa_sigaction == libc::SIG_IGN
-            {
-                continue;
-            }
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
-            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
-            libc::sigemptyset(&raw mut action.sa_mask);
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
-        }
+        catch(signal, note, libc::SA_RESETHAND | libc::SA_RESTART);
     }
     &STOP
 }
@@ -303,7 +329,7 @@ impl Interrupted {
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted; results that were printed are those up to then")
+        f.write_str(INTERRUPTED)
     }
 }
 

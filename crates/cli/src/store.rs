@@ -32,7 +32,7 @@ use crate::units::{Bytes, some_bytes};
 /// Arguments of `senko store`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A store is one file or a block device, used by one process at a time. put, load and bench create a missing store.\n\
+    after_help = "A store is one file or a block device, used by one process that writes or by several that read. put, load and bench create a missing store.\n\
     Keys and values can be any bytes: use --hex on the command line. In JSON, bytes that are not text are base64.\n\
     Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why;\n\
     141 the reader closed stdout early, as head does.\n\

@@ -55,6 +55,13 @@ impl Spec {
         if let Ok(value) = text.parse() {
             return Ok(Some(value));
         }
+        // A share may be in percent. Its text has a point, so it is no whole number.
+        if let Some(percent) = text.strip_suffix('%')
+            && let Ok(percent) = percent.parse::<f64>()
+            && let Ok(value) = format!("{:?}", percent / 100.0).parse()
+        {
+            return Ok(Some(value));
+        }
         // A number may have a suffix, such as 64k.
         let number = if option.contains("bytes") {
             bytes(&text)
@@ -145,6 +152,15 @@ pub(crate) fn bytes(text: &str) -> Result<u64, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_may_be_in_percent() {
+        let spec = |text: &str| text.parse::<Spec>().unwrap();
+        let share = spec("zipf:writes=12.5%").take("writes", 0.0);
+        assert_eq!(share.ok(), Some(0.125));
+        assert!(spec("zipf:pages=100%").take("pages", 1_u64).is_err());
+        assert!(spec("zipf:writes=%").take("writes", 0.0).is_err());
+    }
 
     /// `count=200k`, as in the README, was once refused as not a whole number, and so was
     /// `cmt-bytes=64k`.

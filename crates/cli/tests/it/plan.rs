@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko plan` as a buyer of a machine meets it: long lives, small sums, wrong options and traces.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
 use serde_json::Value;
 
-use crate::process::{SENKO, Scratch, refused, run};
+use crate::process::{SENKO, Scratch, refused, run, signal};
 
 fn plan(folder: &Scratch, args: &[&str]) -> String {
     let output = run(SENKO, folder, &[&["plan", "--items", "20k"], args].concat());
@@ -337,4 +340,36 @@ fn flash_is_what_the_server_takes() {
     let line = planned(&looped, &["--hit", "90%", "--dram-hit", "10%"]).unwrap();
     let smaller = line["hit_ratio_with_5_percent_less"].as_f64().unwrap();
     assert!(smaller < 0.85, "{line}");
+}
+
+/// A signal ended it without a word, and so a `scan` or `dump` to stdout.
+#[test]
+fn an_interrupted_command_says_so() {
+    let folder = Scratch::new();
+    let trace = folder.path().join("keys.csv");
+    let made = Command::new("mkfifo").arg(&trace).status().unwrap();
+    assert!(made.success());
+    for (name, number) in [("INT", 2), ("TERM", 15)] {
+        let child = Command::new(SENKO)
+            .args(["plan", "keys.csv"])
+            .current_dir(folder.path())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Opened when the command has opened it to read.
+        let writer = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&trace)
+            .unwrap();
+        signal(child.id(), name);
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.signal(), Some(number));
+        let told = String::from_utf8(ended.stderr).unwrap();
+        assert!(
+            told.contains("interrupted") && told.lines().count() == 1,
+            "{told}"
+        );
+        drop(writer);
+    }
 }

@@ -226,14 +226,18 @@ pub fn signal(pid: u32, name: &str) {
     assert!(done.success());
 }
 
-/// Waits until a command catches SIGINT: from then on it prints its results when the signal comes.
+/// Waits until a command prints its results when a signal comes. From then on it catches SIGHUP too,
+/// unless whoever runs this test ignores that.
 pub fn hears_signals(child: &Child) {
     let status = format!("/proc/{}/status", child.id());
     wait_for(|| {
         let text = std::fs::read_to_string(&status).unwrap();
-        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
-        let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
-        (caught & (1 << 1) != 0).then_some(())
+        let signals = |name| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        };
+        let (caught, ignored) = (signals("SigCgt:")?, signals("SigIgn:")?);
+        (caught & 2 != 0 && (caught | ignored) & 1 != 0).then_some(())
     });
 }
 
