@@ -440,8 +440,8 @@ impl Index {
         self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// A segment that must grow: the one that is growing or was named last, the segment of `hash` if
-    /// it is almost full, or the next of the wave if the whole index is full enough.
+    /// A segment that must grow: the one that is growing or was named last, the segment of `hash`
+    /// if it is almost full, or the next of the wave if the whole index is full enough.
     pub fn wants_growth(&mut self, hash: u64) -> Option<usize> {
         let growing = self.growing.as_ref().map(|growing| growing.n);
         self.due = growing.or(self.due).or_else(|| self.needs_growth(hash));
@@ -892,8 +892,8 @@ mod tests {
         }
     }
 
-    /// An index that wanted to grow made items leave for it. With their slots the need was gone, and
-    /// they came back; so a page was emptied again and again, and the index never grew.
+    /// An index that wanted to grow made items leave for it. With their slots the need was gone,
+    /// and they came back; so a page was emptied again and again, and the index never grew.
     #[test]
     fn growth_stays_due_until_it_begins() {
         let mut index = make(1 << 12, 4 << 20);

@@ -226,8 +226,8 @@ pub fn signal(pid: u32, name: &str) {
     assert!(done.success());
 }
 
-/// Waits until a command prints its results when a signal comes. From then on it catches SIGHUP too,
-/// unless whoever runs this test ignores that.
+/// Waits until a command prints its results when a signal comes. From then on it catches SIGHUP
+/// too, unless whoever runs this test ignores that.
 pub fn hears_signals(child: &Child) {
     let status = format!("/proc/{}/status", child.id());
     wait_for(|| {

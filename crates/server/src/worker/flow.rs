@@ -89,12 +89,9 @@ impl Worker {
             // A receive under way takes a whole buffer. Beyond `pending`, one a round brings less
             // than the round's requests use up. If all of them wait for another worker, nothing is
             // received: no connection has to be closed.
-            let few = match 2 * self.conns.sums().backlog / self.pending {
-                3.. => 0,
-                2 => 1,
-                _ => FEW_BUFFERS.min(self.withheld.len()),
-            };
-            self.withheld.drain(..few);
+            let halves = 2 * self.conns.sums().backlog / self.pending;
+            let few = [FEW_BUFFERS, FEW_BUFFERS, 1, 0][halves.min(3)];
+            self.withheld.drain(..few.min(self.withheld.len()));
         } else {
             self.withheld.clear();
             self.core.ev.limit_receives(None);
