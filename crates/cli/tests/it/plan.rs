@@ -234,12 +234,12 @@ fn traces_are_read_as_a_cache_meets_them() {
         .map(|n| format!("k{n},get,100\nk{n},set,100\n"))
         .collect();
     let told = planned(&fills, &lru).unwrap_err();
-    assert!(told.contains("with room for all it is 0.0 %"), "{told}");
+    assert!(told.contains("with room for all it is 0.00 %"), "{told}");
     let deleted: String = (0..200)
         .map(|n| format!("k{0},get,100\nk{0},delete,\n", n % 10))
         .collect();
     let told = planned(&deleted, &lru).unwrap_err();
-    assert!(told.contains("with room for all it is 0.0 %"), "{told}");
+    assert!(told.contains("with room for all it is 0.00 %"), "{told}");
     let exact: String = (0..45)
         .map(|n| format!("{n}\n"))
         .chain((0..55).map(|_| "44\n".to_owned()))
