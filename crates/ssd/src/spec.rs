@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_share_may_be_in_percent() {
-        let spec = |text: &str| text.parse::<Spec>().unwrap();
+        let spec = |text: &str| text.parse::<Spec>().expect("a spec");
         let share = spec("zipf:writes=12.5%").take("writes", 0.0);
         assert_eq!(share.ok(), Some(0.125));
         assert!(spec("zipf:pages=100%").take("pages", 1_u64).is_err());
