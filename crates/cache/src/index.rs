@@ -440,8 +440,9 @@ impl Index {
         self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// A segment that must grow: the one that is growing or was named last, the segment of `hash`
-    /// if it is almost full, or the next of the wave if the whole index is full enough.
+    /// The segment that must grow next. A segment that was named stays it until it has grown.
+    /// Otherwise it is the segment of `hash` if that is almost full, or the next of the wave if the
+    /// whole index is full enough.
     pub fn wants_growth(&mut self, hash: u64) -> Option<usize> {
         let growing = self.growing.as_ref().map(|growing| growing.n);
         self.due = growing.or(self.due).or_else(|| self.needs_growth(hash));

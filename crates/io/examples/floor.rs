@@ -5,9 +5,11 @@
 //! existing flash file, of its first PAGES pages, as a value of VALUE bytes. Another process may
 //! write the file. `floor PORT` answers with a kilobyte of memory. Both answer with a hit of the
 //! requested key, so `senko load` can measure them with one request at a time on a connection. They
-//! know `stats` and `version` too. `docs/measurements/flash-get.md` compares a server with this
-//! one, and `senko-lab run serve-flash-get` has it as a contender; port 0 is any free port, which
-//! it writes to the file that `MEMCACHED_PORT_FILENAME` names.
+//! know `stats` and `version` too. Port 0 is any free port. It is written to the file that
+//! `MEMCACHED_PORT_FILENAME` names.
+//!
+//! `docs/measurements/flash-get.md` compares a server with this one, and `senko-lab run
+//! serve-flash-get` has it as a contender.
 
 use std::net::SocketAddr;
 use std::path::Path;

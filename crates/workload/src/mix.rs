@@ -103,7 +103,7 @@ impl FromStr for Mix {
                 },
             ),
             "e" => Err(SpecError::new(
-                "YCSB's workload E scans ranges in the order of keys, which there is not: use A, B, C, D or F",
+                "YCSB's workload E scans keys in order, and these keys have none: use A, B, C, D or F",
             )),
             "f" => Self::new(0.5, 0.0, 0.0, 0.5, zipf),
             _ => Err(SpecError::new(format!(

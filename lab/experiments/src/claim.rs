@@ -213,8 +213,8 @@ impl Test {
         }
     }
 
-    /// What a record's figure says: nothing if it was not measured, an error if its rounds lie on
-    /// both sides of what goes against the sentence.
+    /// What a record's figure says; `None` if it was not measured. An error: its rounds disagree
+    /// about whether it goes against the sentence.
     fn of(&self, record: &Value) -> Result<Option<Says>, String> {
         let Some(value) = record["bars"][self.key].as_f64() else {
             return Ok(None);

@@ -7,10 +7,10 @@
 //! rise with the connections up to the device's rate; latency follows the queue.
 //!
 //! A value's record fills one page, so a GET is one read of 4 KB. The device's rate is fio's on
-//! senko's own flash file, with the same depth and on the same core. Beside it in the same rounds
-//! is a minimal server on the same event loop: it reads random pages of the same file and sends as
-//! many bytes of each, with no index, no checks and no order of answers. fio's rate moves with the
-//! machine more than that server's. A second group has the paper's own values of 4,096 bytes, whose
+//! senko's own flash file, with the same depth and on the same core. fio's rate moves with the
+//! machine. So a minimal server on the same event loop runs in the same rounds. It reads random
+//! pages of the same file and sends as many bytes of each. It has no index, no checks and no order
+//! of answers. A second group has the paper's own values of 4,096 bytes, whose
 //! record takes two pages, here as in extstore. Then two questions that the paper leaves open:
 //! small values, and SETs among the GETs.
 //!
