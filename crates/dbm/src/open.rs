@@ -199,7 +199,7 @@ fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
 fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmError> {
     write_zeros(&**device, 0, FIRST_PAGES).map_err(DbmError::io("writing the first pages"))?;
     let space = Arc::new(Space::new(Arc::clone(device), options.max_bytes));
-    let first = space.take(0)?;
+    let first = space.take(0, 0)?;
     debug_assert_eq!(first, 1, "the log begins in the lowest segment");
     let database = draw();
     let mut log = Log::new(device, &space, Position::START, None, life(), database);

@@ -169,7 +169,9 @@ impl Log {
         let next_segment = match self.next_segment {
             Some(segment) => segment,
             None => {
-                let segment = self.space.take(self.checkpoint)?;
+                let segment = self
+                    .space
+                    .take((self.next.page / SEGMENT) as u32, self.checkpoint)?;
                 *self.next_segment.insert(segment)
             }
         };

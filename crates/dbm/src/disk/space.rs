@@ -23,6 +23,15 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex};
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;
+/// Pages of an erase unit. Space is taken, and emptied, by as many neighbouring segments as are one
+/// erase block of a drive, if it can be.
+pub(crate) const UNIT: u64 = 256;
+/// Segments of an erase unit.
+const IN_UNIT: u32 = (UNIT / SEGMENT) as u32;
+/// A device of fewer segments uses the first free one: units would leave it larger.
+const SMALL: u32 = 16 * IN_UNIT;
+/// Most free segments that are looked at for a free erase unit.
+const MOST_LOOKED_AT: usize = 256;
 /// The least and the most segments by which the device grows or shrinks at a time. In between it is
 /// a thirty-second, so that unused space stays a small part.
 const STEP: std::ops::RangeInclusive<u32> = 4..=1024;
@@ -46,6 +55,13 @@ impl Segment {
         self.live.load(Ordering::Acquire) == 0 && self.named.load(Ordering::Acquire) == 0
     }
 
+    /// The same, with those that the next checkpoints write anyway counted twice.
+    pub fn cost(&self) -> u32 {
+        let live = self.live.load(Ordering::Acquire);
+        let named = self.named.load(Ordering::Acquire);
+        live.max(named) + named.saturating_sub(live)
+    }
+
     /// Approximate number of pages that must move before it is free.
     pub fn used(&self) -> u32 {
         let live = self.live.load(Ordering::Acquire);
@@ -65,6 +81,28 @@ struct Map {
 }
 
 impl Map {
+    fn unit(&self) -> u64 {
+        match self.segments < SMALL {
+            true => SEGMENT,
+            false => UNIT,
+        }
+    }
+
+    /// The first free segment that begins a free erase unit, or else the first.
+    fn free_unit(&self, unit: u32) -> Option<u32> {
+        let (mut first, mut next) = (0, 0);
+        for number in self.free.keys().copied().take(MOST_LOOKED_AT) {
+            if number != next || number % unit == 0 {
+                first = number;
+            }
+            next = number + 1;
+            if first % unit == 0 && next == first + unit {
+                return Some(first);
+            }
+        }
+        self.free.keys().next().copied()
+    }
+
     /// Where an end of unused segments begins that is worth cutting. See [`Space::leave_end`].
     fn idle_end(&self, settled: u64, mut spare: u32) -> Option<u32> {
         let mut end = self.segments;
@@ -273,6 +311,11 @@ impl Space {
         self.map.lock().segments
     }
 
+    /// Pages that are written and freed together.
+    pub fn unit(&self) -> u64 {
+        self.map.lock().unit()
+    }
+
     pub fn free(&self) -> usize {
         self.map.lock().free.len()
     }
@@ -305,16 +348,17 @@ impl Space {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Takes the first free segment. So the end of the device tends to stay free, and is given
-    /// back. `checkpoint` is the newest durable one.
-    pub fn take(&self, checkpoint: u64) -> Result<u32, DbmError> {
+    /// Takes the free segment behind segment `last`, or else the first that begins a free erase
+    /// unit, or else the first. So what is written together is erased together, and the end of the
+    /// device tends to stay free, and is given back. `checkpoint` is the newest durable one.
+    pub fn take(&self, last: u32, checkpoint: u64) -> Result<u32, DbmError> {
         loop {
-            if let Some(segment) = self.take_free() {
+            if let Some(segment) = self.take_free(last) {
                 return Ok(segment);
             }
             // A reader may have ended since the last checkpoint.
             self.release_held(checkpoint);
-            if let Some(segment) = self.take_free() {
+            if let Some(segment) = self.take_free(last) {
                 return Ok(segment);
             }
             self.grow(1)?;
@@ -336,9 +380,14 @@ impl Space {
         });
     }
 
-    fn take_free(&self) -> Option<u32> {
+    fn take_free(&self, last: u32) -> Option<u32> {
         let mut map = self.map.lock();
-        let (number, _) = map.free.pop_first()?;
+        let (next, unit) = (last + 1, (map.unit() / SEGMENT) as u32);
+        let number = match next % unit > 0 && map.free.contains_key(&next) {
+            true => next,
+            false => map.free_unit(unit)?,
+        };
+        map.free.remove(&number);
         let segment = self.segment(number);
         segment.last.store(0, Ordering::Release);
         segment.taken.store(1, Ordering::Release);
@@ -689,7 +738,7 @@ mod tests {
                 space.remove_end();
             }
             for _ in 0..round % 5 {
-                let segment = space.take(0).unwrap();
+                let segment = space.take(0, 0).unwrap();
                 assert!(used.insert(segment), "{segment} has two users");
                 assert!(segment < space.segments(), "{segment} is beyond the end");
             }

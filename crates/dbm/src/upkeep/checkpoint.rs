@@ -35,7 +35,7 @@ use crate::error::DbmError;
 use crate::pages::mapping::Version;
 use crate::pages::node::Page;
 use crate::upkeep::record::CheckpointRecord;
-use crate::upkeep::shrink::{cut_end, punch};
+use crate::upkeep::shrink::{cut_end, punch, spare_segments};
 use crate::upkeep::sink::{Sink, begin_images};
 use crate::writer::dirty::Began;
 use crate::writer::room::ENDS;
@@ -65,7 +65,7 @@ pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
         let room = core.space.free() * SEGMENT as usize;
         let most = core.room.step(&core.space).max(room.saturating_sub(kept));
         let written = checkpoint(core, &mut maps, most, core.room.cleaner(&core.space))?;
-        punch(core);
+        punch(core, u64::MAX);
         if core.log.lock().replayed >= until {
             break;
         }
@@ -74,10 +74,10 @@ pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
         }
     }
     // A free end must stay free for one checkpoint. The next one cuts it.
-    let spare = core.room.spare_segments(&core.space);
+    let spare = spare_segments(core, u64::MAX);
     if core.space.has_idle_end(u64::MAX, spare) {
         checkpoint(core, &mut maps, 0, 0)?;
-        if cut_end(core)? {
+        if cut_end(core, u64::MAX)? {
             checkpoint(core, &mut maps, 0, 0)?;
         }
     }
@@ -217,7 +217,7 @@ impl<'a> Checkpoint<'a> {
             };
             let place = |id| page_of(maps.node(id));
             let shaped = writer.changed.counts().1;
-            let mut taken = writer.changed.begin(began, most, place);
+            let mut taken = writer.changed.begin(began, most, core.space.unit(), place);
             let numbers = writer.numbers();
             let record = CheckpointRecord {
                 commit: seen.commit,
@@ -234,6 +234,7 @@ impl<'a> Checkpoint<'a> {
             let count = taken.pages.len() + taken.nodes.len() + taken.blobs.len();
             core.room.set_due(count + ENDS as usize);
             core.room.set_changed(writer.changed.counts());
+            core.room.set_records(&record.catalogue);
             return Ok(Checkpoint {
                 core,
                 maps,
