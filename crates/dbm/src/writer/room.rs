@@ -48,6 +48,10 @@ const PARTS: u64 = 32;
 /// Changes that a leaf gets, on average, before a checkpoint writes it: numerator and denominator.
 /// With 2.4 random ones, 9 leaves of 10 have changed.
 const CHANGES: (u64, u64) = (12, 5);
+/// Parts of which a share is counted.
+const WHOLE: u64 = 1024;
+/// The least and the most that the log may have of the live pages.
+const LOG_SHARE: (u64, u64) = (WHOLE * 27 / 100, WHOLE * 60 / 100);
 /// The least pages that a checkpoint writes, if this many changed.
 pub(crate) const LEAST_STEP: u64 = 64;
 /// The most pages of a checkpoint that a commit waits for.
@@ -131,8 +135,8 @@ pub(crate) struct Room {
     due: AtomicUsize,
     /// Approximate number of pages of all trees.
     pages: AtomicUsize,
-    /// Records of all tables when the last checkpoint began.
-    records: AtomicU64,
+    /// The part of the live pages that the log may take, of [`WHOLE`].
+    log_share: AtomicU64,
     /// Most parts of the translation table that a checkpoint may have to write.
     map_parts: AtomicUsize,
     /// Bytes of changes that wait for the log.
@@ -153,7 +157,7 @@ impl Room {
             shaped: AtomicUsize::new(0),
             due: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
-            records: AtomicU64::new(0),
+            log_share: AtomicU64::new(LOG_SHARE.0),
             map_parts: AtomicUsize::new(0),
             unlogged: AtomicUsize::new(0),
             writing: AtomicUsize::new(0),
@@ -205,10 +209,19 @@ impl Room {
         self.map_parts.store(map_parts, Ordering::Relaxed);
     }
 
-    /// Notes how many records there are.
+    /// Notes how many records there are. A checkpoint empties erase units whole, so that a leaf
+    /// that did not change since is moved in vain. If its records are few and large, the log is as
+    /// long as it takes for [`CHANGES`] of each leaf.
     pub fn set_records(&self, tables: &[TableInfo]) {
-        let records = tables.iter().map(|table| table.count).sum();
-        self.records.store(records, Ordering::Relaxed);
+        // A damaged checkpoint may count any number.
+        let counts = tables.iter().map(|table| table.count);
+        let records = counts.fold(0, u64::saturating_add);
+        let (changes, of) = CHANGES;
+        let share = WHOLE * changes * self.pages() as u64 / of.saturating_mul(records).max(1);
+        let (least, most) = LOG_SHARE;
+        let share = if records > 0 { share } else { least };
+        self.log_share
+            .store(share.clamp(least, most), Ordering::Relaxed);
     }
 
     /// A checkpoint is about to write this many pages; 0: it ended.
@@ -237,22 +250,8 @@ impl Room {
     /// Most entries of changes after the log's replay position. With fewer, pages would be written
     /// more often; with more, they would take more space.
     pub fn log_limit(&self, space: &Space) -> u64 {
-        (self.log_bytes / PAGE_SIZE as u64).max(self.log_share(space.needed()))
-    }
-
-    /// The part of `live` pages that the log may take. A checkpoint empties erase units whole, so
-    /// that a leaf that did not change since is moved in vain. The log is as long as it takes for
-    /// most leaves to change: [`CHANGES`] for each leaf, if its records are few and large.
-    fn log_share(&self, live: u64) -> u64 {
-        let least = live * 2 / 7;
-        match self.records.load(Ordering::Relaxed) {
-            0 => least,
-            records => {
-                let (changes, of) = CHANGES;
-                let pages = self.pages() as u64;
-                (live * changes * pages / (of * records)).clamp(least, live * 3 / 5)
-            }
-        }
+        let share = self.log_share.load(Ordering::Relaxed);
+        (self.log_bytes / PAGE_SIZE as u64).max(space.needed() * share / WHOLE)
     }
 
     /// Whether a checkpoint is due (PACE-1).
