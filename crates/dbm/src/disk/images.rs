@@ -119,6 +119,7 @@ impl Images {
         let bytes = &self.buf[..self.buffered * PAGE_SIZE];
         self.buffered = 0;
         self.unflushed = true;
+        self.space.wrote((bytes.len() / PAGE_SIZE) as u64);
         self.device
             .write(first, bytes, Tag::dbm(Purpose::Log))
             .map_err(DbmError::io("writing pages"))

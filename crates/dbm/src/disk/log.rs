@@ -248,6 +248,7 @@ impl Log {
         self.unflushed = true;
         let first = self.next.page - self.buffered as u64;
         let bytes = &self.buf[..self.buffered * PAGE_SIZE];
+        self.space.wrote(self.buffered as u64);
         self.buffered = 0;
         self.device
             .write(first, bytes, Tag::dbm(Purpose::Log))
@@ -261,6 +262,7 @@ impl Log {
         if self.buffered > 0 && !self.unflushed {
             let first = self.next.page - self.buffered as u64;
             let bytes = &self.buf[..self.buffered * PAGE_SIZE];
+            self.space.wrote(self.buffered as u64);
             self.buffered = 0;
             self.device
                 .write_durable(first, bytes, tag)

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 
 use crate::disk::entry::page_of;
+use crate::disk::wear::Wear;
 use crate::error::DbmError;
 use crate::growing::Growing;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex};
@@ -142,6 +143,9 @@ pub(crate) struct Space {
     pub live: AtomicU64,
     /// All pages that the newest durable checkpoint names.
     pub named: AtomicU64,
+    /// Bytes that were written to the device, and those given back, since the database was made.
+    written: AtomicU64,
+    discarded: AtomicU64,
     /// The log's entry from which a replay would begin.
     replay: AtomicU64,
     /// Approximate number of pages in the log's segments that are not in use.
@@ -168,11 +172,39 @@ impl Space {
             started: AtomicU64::new(0),
             live: AtomicU64::new(0),
             named: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            discarded: AtomicU64::new(0),
             replay: AtomicU64::new(0),
             waste: AtomicU64::new(0),
         };
         space.add_end(0);
         space
+    }
+
+    /// Continues to count from what the superblock says.
+    pub fn count_from(&self, wear: Wear) {
+        self.written.store(wear.written, Ordering::Relaxed);
+        self.discarded.store(wear.discarded, Ordering::Relaxed);
+    }
+
+    /// Counts pages that are written.
+    pub fn wrote(&self, pages: u64) {
+        let bytes = pages * PAGE_SIZE as u64;
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn discard(&self, pages: u64) {
+        let bytes = pages * PAGE_SIZE as u64;
+        self.discarded.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What was written and given back, for `put` bytes put.
+    pub fn wear(&self, put: u64) -> Wear {
+        Wear {
+            put,
+            written: self.written.load(Ordering::Relaxed),
+            discarded: self.discarded.load(Ordering::Relaxed),
+        }
     }
 
     pub fn of(&self, place: u64) -> &Segment {
@@ -476,7 +508,9 @@ impl Space {
         let end = (have / SEGMENT + u64::from(segments)) * SEGMENT;
         self.device.grow(end)?;
         // A device with coarse steps may be longer now.
-        write_zeros(&*self.device, have, self.device.pages() - have)?;
+        let new = self.device.pages() - have;
+        write_zeros(&*self.device, have, new)?;
+        self.wrote(new);
         self.device.flush(Tag::dbm(Purpose::Meta))?;
         // An end that was left out meanwhile may have holes.
         self.add_end((have / SEGMENT) as u32);
@@ -515,6 +549,7 @@ impl Space {
                 Ok(()) => filled += 1,
             }
         }
+        self.wrote(filled as u64 * SEGMENT);
         if filled > 0
             && let Err(error) = self.device.flush(Tag::dbm(Purpose::Meta))
         {
@@ -567,8 +602,10 @@ impl Space {
     pub fn remove_end(&self) {
         let _growth = self.growth.lock();
         let end = u64::from(self.segments()) * SEGMENT;
-        if end < self.device.pages() {
+        let before = self.device.pages();
+        if end < before {
             let shrunk = self.device.shrink(end);
+            self.discard(before.saturating_sub(self.device.pages()));
             if shrunk.is_ok() && end < self.device.pages() {
                 self.fixed.store(true, Ordering::Relaxed);
                 self.add_end(0);
@@ -618,7 +655,10 @@ impl Space {
             match punched {
                 Ok(false) => map.free.extend(segments),
                 // After an error a part may be a hole.
-                Ok(true) | Err(_) => map.holes.extend(segments),
+                Ok(true) | Err(_) => {
+                    map.holes.extend(segments);
+                    self.discard(pages);
+                }
             }
         }
     }

@@ -30,7 +30,7 @@ use crate::disk::entry::{HEAD, Kind, page_of};
 use crate::disk::log::{Label, Position, append_bytes};
 use crate::disk::maps::{CHUNK, MapPlaces, Maps, Words};
 use crate::disk::space::SEGMENT;
-use crate::disk::superblock::Superblock;
+use crate::disk::superblock::{COPIES, Superblock};
 use crate::error::DbmError;
 use crate::pages::mapping::Version;
 use crate::pages::node::Page;
@@ -181,6 +181,8 @@ struct Checkpoint<'a> {
     number: u64,
     /// Entries of changes that the log had had at its replay position.
     replayed: u64,
+    /// Bytes that its commits put.
+    put: u64,
     /// Whether its pages go to their own segments.
     apart: bool,
     /// Places that only the checkpoint before names.
@@ -246,6 +248,7 @@ impl<'a> Checkpoint<'a> {
                 blobs: taken.blobs,
                 number,
                 replayed: taken.replay.changes,
+                put: writer.put,
                 apart: count >= APART,
                 old: Vec::new(),
             });
@@ -264,11 +267,13 @@ impl<'a> Checkpoint<'a> {
         self.maps.name(nodes, blobs, &core.space, &mut self.old);
         self.record.maps = places.clone();
         let (at, written) = self.write_record()?;
+        core.space.wrote(COPIES);
         let superblock = Superblock {
             checkpoint: self.number,
             at,
             // The end is first left out of the superblock, then cut.
             pages: u64::from(core.space.segments()) * SEGMENT,
+            wear: core.space.wear(self.put),
         };
         superblock.write(&*core.device)?;
         self.maps.become_durable(superblock, places);
