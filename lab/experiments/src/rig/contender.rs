@@ -90,8 +90,8 @@ impl Spec {
     }
 
     /// A memcached with `memory` bytes for items and one worker.
-    pub fn memcached(name: &str, core: usize, memory: u64) -> Spec {
-        let mut spec = Spec::new(name, Path::new("memcached"), core);
+    pub fn memcached(name: &str, program: &Path, core: usize, memory: u64) -> Spec {
+        let mut spec = Spec::new(name, program, core);
         spec.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-c", "2048", "-m"]);
         spec.arg((memory >> 20).to_string());
         if sys::is_root() {
