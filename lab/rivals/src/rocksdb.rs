@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! RocksDB by its C interface (Debian's librocksdb-dev, or the library in `SENKO_ROCKSDB`), with the
-//! settings of an expert for random reads of a device.
+//! RocksDB by its C interface (Debian's librocksdb-dev, or the library in `SENKO_ROCKSDB`), with
+//! the settings of an expert for random reads of a device.
 //!
 //! Blocks of 4 KiB, whole-key Bloom filters of 16 bits, direct reads, direct flushes and
 //! compactions, no compression, a cache of blocks. Indexes and filters stay in memory as long as a
