@@ -56,6 +56,54 @@ fn build(workspace: &Workspace, python: &Path) -> Result<PathBuf> {
     wheel.with_context(|| format!("there is no wheel in {}", wheels.display()))
 }
 
+/// Builds wheel and source package, and gives the Python that did and the files.
+pub fn release(workspace: &Workspace) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let python = environment(workspace)?;
+    let wheel = build(workspace, &python)?;
+    let folder = wheel.parent().context("a wheel is in a folder")?;
+    let made = run::show(
+        Command::new(&python)
+            .args(["-m", "maturin", "sdist", "--out"])
+            .arg(folder)
+            .current_dir(workspace.root.join("bindings/python")),
+    )?;
+    if !made.ok {
+        bail!("maturin could not pack the sources");
+    }
+    let files = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    Ok((python, files.collect::<Result<_>>()?))
+}
+
+/// Installs a package into an environment that has nothing else, and uses it.
+pub fn installs(workspace: &Workspace, package: &Path) -> Result<()> {
+    const USE: &str =
+        "import senko_flash.dbm, senko_flash.store, senko_flash.ssd as ssd; ssd.parts()";
+    let folder = workspace.target.join("python-empty");
+    drop(std::fs::remove_dir_all(&folder));
+    if !run::succeeds(
+        Command::new("/usr/bin/python3")
+            .args(["-m", "venv"])
+            .arg(&folder),
+    ) {
+        bail!("python3 -m venv failed");
+    }
+    let python = folder.join("bin/python");
+    pip(&python, &[package])?;
+    if !run::show(Command::new(&python).args(["-c", USE]))?.ok {
+        bail!("{} does not work", package.display());
+    }
+    Ok(())
+}
+
+/// A Python that can make the site: the one of the last wheel, or a new one.
+pub fn for_site(workspace: &Workspace) -> Result<PathBuf> {
+    let python = workspace.target.join("python-venv/bin/python");
+    match run::succeeds(Command::new(&python).args(["-c", "import mkdocs"])) {
+        true => Ok(python),
+        false => environment(workspace),
+    }
+}
+
 /// The task: builds the wheel, and says where it is.
 pub fn wheel(workspace: &Workspace) -> Result<bool> {
     let python = environment(workspace)?;
