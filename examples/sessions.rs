@@ -21,7 +21,7 @@ pub fn run(path: &Path) -> Result<Vec<String>, StoreError> {
     store.write(&batch, WriteOptions::synced())?;
     for _ in 0..3 {
         store.update(b"visits", |old| {
-            let visits: u64 = old.map_or(0, |v| String::from_utf8_lossy(&v).parse().unwrap_or(0));
+            let visits: u64 = old.map_or(0, |v| String::from_utf8_lossy(v).parse().unwrap_or(0));
             Some((visits + 1).to_string().into_bytes())
         })?;
     }

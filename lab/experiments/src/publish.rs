@@ -416,7 +416,7 @@ fn measured_on(records: &[Value]) -> String {
         Some(
             ["model", "name"]
                 .iter()
-                .filter_map(|name| of(name))
+                .filter_map(of)
                 .collect::<Vec<_>>()
                 .join(" "),
         )

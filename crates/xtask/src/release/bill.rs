@@ -60,8 +60,7 @@ fn components(told: &Value, sums: &BTreeMap<(String, String), String>) -> Vec<Va
     for node in list(&told["resolve"]["nodes"]) {
         nodes.insert(text(&node["id"]), node);
     }
-    let shipped =
-        |id: &&String| SHIPPED.contains(&packages[*id]["name"].as_str().unwrap_or("").into());
+    let shipped = |id: &&String| SHIPPED.contains(&packages[*id]["name"].as_str().unwrap_or(""));
     let mut queue: Vec<String> = packages.keys().filter(shipped).cloned().collect();
     let mut seen = BTreeSet::new();
     while let Some(id) = queue.pop() {
