@@ -98,7 +98,10 @@ pub fn into(workspace: &Workspace, args: &[String]) -> Result<bool> {
     let (python, files) = python::release(workspace)?;
     for file in files {
         let name = file.file_name().context("a file has a name")?;
-        fs::copy(&file, out.join(name))?;
+        match name.to_string_lossy().strip_suffix(".tar.gz") {
+            Some(sources) => archive::tar_gz(&sources_of(&file, sources, &work)?, sources, &out)?,
+            None => fs::copy(&file, out.join(name)).map(drop)?,
+        }
     }
 
     tell!("== the documents");
@@ -220,6 +223,26 @@ fn other(
         fs::copy(workspace.root.join(file), folder.join(file))?;
     }
     archive::tar_gz(&folder, name, out)
+}
+
+/// Unpacks what maturin packed. Its order of files is random, and its workspace names a default
+/// member that is not in it, so that nothing would build.
+fn sources_of(file: &Path, name: &str, work: &Path) -> Result<PathBuf> {
+    package::succeed(
+        Command::new("tar")
+            .arg("-xzf")
+            .arg(file)
+            .arg("-C")
+            .arg(work),
+    )?;
+    let folder = work.join(name);
+    let manifest = folder.join("Cargo.toml");
+    let text = fs::read_to_string(&manifest)?;
+    let lines = text
+        .lines()
+        .filter(|line| !line.starts_with("default-members"));
+    fs::write(&manifest, lines.collect::<Vec<_>>().join("\n") + "\n")?;
+    Ok(folder)
 }
 
 /// Makes installed libraries work in any folder, and takes what only debuggers read out of them.
