@@ -269,13 +269,13 @@ fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
 
 fn check_flash(settings: &Settings, flash: &[u64], region: usize) -> Result<(), String> {
     for (spec, bytes) in settings.flash.iter().zip(flash) {
-        let slice = bytes / settings.threads as u64;
-        if slice < LEAST_REGIONS * region as u64 {
+        let (threads, least) = (settings.threads as u64, LEAST_REGIONS * region as u64);
+        if bytes / threads < least {
             return Err(format!(
-                "{} is too small: {} threads use {} bytes of it each, and {LEAST_REGIONS} regions of {region} bytes are the least",
+                "{} is too small: it has {bytes} bytes, and with -t {threads} it needs {} at least, \
+                 for each thread {LEAST_REGIONS} regions of {region}",
                 spec.path.display(),
-                settings.threads,
-                slice,
+                least * threads,
             ));
         }
     }
