@@ -140,8 +140,8 @@ pub struct ServeOptions {
     /// ejects failing nodes; a plain number is seconds [default: off]
     #[arg(value_parser = absence, long, value_name = "TIME", help_heading = "Flash")]
     pub max_absence: Option<u32>,
-    /// Start with an empty cache, whatever --data-dir or --flash contain (another format, size,
-    /// device or number of threads; files of another directory)
+    /// Start with an empty cache, whatever --data-dir or --flash contain (another format, size
+    /// or device; files of another directory)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub reinit: Option<bool>,
     /// DRAM only
@@ -177,7 +177,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "FILE", help_heading = "Flash")]
     pub trace: Option<PathBuf>,
 
-    /// Worker threads, one shard each [default: 1]
+    /// Worker threads; a data directory may be started with any number [default: 1]
     #[arg(value_parser = count::<usize>, short = 't', long, value_name = "N", help_heading = "Running")]
     pub threads: Option<usize>,
     /// Sample one lookup in N for the list of hot keys: `stats hotkeys`, and the admin page

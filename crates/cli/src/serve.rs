@@ -38,7 +38,7 @@ const SECOND_SIGNAL: Duration = Duration::from_secs(5);
     senko serve -m 256 --flash /mnt/nvme/cache:100g\n      \
       256 MiB of memory in all, 100 GiB of flash\n  \
     senko serve -l 0.0.0.0 -t 4 --flash /dev/nvme1n1 --flash-write-budget 2t/day\n      \
-      four shards on a whole device that is to live for years\n  \
+      four threads on a whole device that is to live for years\n  \
     senko serve --data-dir /var/lib/senko --flash /mnt/nvme/cache:100g --keep-dram\n      \
       comes back with all it had after a stop, with its flash after a kill\n  \
     senko serve --no-flash -s /run/senko.sock\n      \
