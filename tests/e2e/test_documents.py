@@ -47,14 +47,18 @@ def test_the_installation_of_readme_gives_a_get_from_flash(tmp_path):
     (line,) = re.findall(r"^    (cargo install \S+ --path \S+)", readme, re.M)
     if not shutil.which("cargo"):
         missing("cargo is not installed")
-    done = subprocess.run(line.split() + ["--root", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    # What the tests have built already is not built again.
+    built = {"CARGO_TARGET_DIR": str(ROOT / "target"), **os.environ}
+    done = subprocess.run(
+        line.split() + ["--root", str(tmp_path)], cwd=ROOT, env=built, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     with serving(str(tmp_path / "bin/senko"), "-m", "64", "--flash", "%s/flash:64m" % tmp_path) as server:
         server.kind = "flash"
         server.ask(b"set greeting 0 0 5\r\nhello\r\n", b"STORED\r\n")
         server.settle()
         assert b"hello" in server.ask(b"get greeting\r\n")
-        assert int(server.stats()["get_flash_hits"]) == 1
+        assert int(server.stats()["flash_hits"]) == 1
 
 
 @contextlib.contextmanager
