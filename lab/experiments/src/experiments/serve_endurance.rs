@@ -15,7 +15,6 @@
 //! traces. They are replayed through one cache shard over a device in memory (`replay.rs`). DRAM
 //! has a hundredth and flash a tenth of the trace's bytes (at least 2 MiB). Traces without sizes
 //! get values of one size, larger where objects are few.
-
 //!
 //! *Drive factor*: pages that a simulated drive writes for each page of the logs, without trim, by
 //! the number of logs (`streams.rs`). A server has as many on a drive as shards.
