@@ -132,7 +132,8 @@ fn grow_for(core: &Core, most: usize, kept: u64) -> Result<(), DbmError> {
     let kept = if most > 0 { kept as usize } else { 0 };
     let open = core.images.lock().left() + core.log.lock().left();
     let have = core.space.free() * SEGMENT as usize + open;
-    let missing = (least(core, most) + most + kept).saturating_sub(have);
+    let needed = least(core, most) + most + kept + core.room.admitted() as usize;
+    let missing = needed.saturating_sub(have);
     if missing > 0 {
         core.space
             .grow_if_room(missing.div_ceil(SEGMENT as usize) as u64)?;
@@ -140,20 +141,31 @@ fn grow_for(core: &Core, most: usize, kept: u64) -> Result<(), DbmError> {
     Ok(())
 }
 
-/// How many of `most` pages there is room for beside `kept` others, if `open` pages of segments are
-/// left. An error if there is no room for those that must be written. Then nothing was done, and a
-/// later call may find room.
-fn room_for(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmError> {
-    let others = core.room.others();
-    let (is_all, most) = (most >= others, most.min(others));
-    let (least, have) = (
-        least(core, most),
-        core.space.free() * SEGMENT as usize + open,
-    );
-    match have.checked_sub(least) {
-        Some(room) if is_all && has_room_for_all(core, room as u64, kept) => Ok(others),
-        Some(room) => Ok(most.min(room.saturating_sub(kept as usize))),
-        None => Err(DbmError::NoSpace((least - have) as u64)),
+/// Claims up to `most` pages beside those that must be written, if `open` pages of segments are left
+/// and `kept` others stay free. Returns how many. An error if there is no room for those that must
+/// be written. Then nothing was done, and a later call may find room.
+fn claim(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmError> {
+    loop {
+        let others = core.room.others();
+        let (is_all, most) = (most >= others, most.min(others));
+        let (least, have) = (
+            least(core, most),
+            core.space.free() * SEGMENT as usize + open,
+        );
+        let Some(room) = have.checked_sub(least) else {
+            return Err(DbmError::NoSpace((least - have) as u64));
+        };
+        let admitted = core.room.admitted();
+        let room = (room as u64).saturating_sub(admitted);
+        let claimed = match is_all && has_room_for_all(core, room, kept) {
+            true => others,
+            false => most.min(room.saturating_sub(kept) as usize),
+        };
+        core.room.set_due(claimed);
+        // Otherwise a commit was admitted that may count on the same pages (ADMIT-4).
+        if claimed == 0 || core.room.admitted() <= admitted {
+            return Ok(claimed);
+        }
     }
 }
 
@@ -207,7 +219,7 @@ impl<'a> Checkpoint<'a> {
                 continue;
             }
             // As of now: commits went on meanwhile.
-            let most = room_for(core, left + log.left(), most, kept)?;
+            let most = claim(core, left + log.left(), most, kept)?;
             writer.backlog.turn_tail(log.position());
             let seen = core.see(false);
             let number = core.space.started.fetch_add(1, Ordering::AcqRel) + 1;

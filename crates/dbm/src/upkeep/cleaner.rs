@@ -83,9 +83,10 @@ pub(crate) fn clean(core: &Core, maps: &Maps) -> Result<(), DbmError> {
 }
 
 /// Moves the live pages of the segments with the fewest, if that frees a segment. Returns how
-/// many segments were emptied. Only the room for a checkpoint stays free.
+/// many segments were emptied. Only the room for a checkpoint and for admitted commits stays free;
+/// what the cleaner took of the rest is due until that checkpoint.
 pub(crate) fn clean_greedily(core: &Core, maps: &Maps) -> Result<usize, DbmError> {
-    let room = core.room.beyond_checkpoint(&core.space);
+    let room = core.room.claim_for_cleaner(&core.space);
     let mut victims = victims(core, SEGMENT as u32, Segment::used);
     victims.sort_unstable_by_key(|(_, used)| *used);
     let moved: Vec<u64> = victims
@@ -106,10 +107,13 @@ pub(crate) fn clean_greedily(core: &Core, maps: &Maps) -> Result<usize, DbmError
         .iter()
         .enumerate()
         .rposition(|(nth, moved)| gains(nth, *moved));
-    let Some(last) = enough.or(last) else {
+    let last = enough.or(last);
+    let taken = last.map_or(0, |last| moved[last]);
+    core.room.unclaim(room - taken);
+    let Some(last) = last else {
         return Ok(0);
     };
-    clean_segments(core, &victims[..=last], room, maps)
+    clean_segments(core, &victims[..=last], taken, maps)
 }
 
 /// Moves the live pages of segments while there is room. Returns the number of segments.
