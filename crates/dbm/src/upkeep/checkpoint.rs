@@ -141,9 +141,9 @@ fn grow_for(core: &Core, most: usize, kept: u64) -> Result<(), DbmError> {
     Ok(())
 }
 
-/// Claims up to `most` pages beside those that must be written, if `open` pages of segments are left
-/// and `kept` others stay free. Returns how many. An error if there is no room for those that must
-/// be written. Then nothing was done, and a later call may find room.
+/// Claims up to `most` pages beside those that must be written, if `open` pages of segments are
+/// left and `kept` others stay free. Returns how many. An error if there is no room for those that
+/// must be written. Then nothing was done, and a later call may find room.
 fn claim(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmError> {
     loop {
         let others = core.room.others();

@@ -14,10 +14,10 @@
 //! [`crate::upkeep::admit`] gets back what ADMIT-1 asks for, and a full database can be emptied.
 //! ADMIT-3: a commit that only deletes is admitted with less than one that puts, so that puts can't
 //! use up what deletes need. ADMIT-4: room is counted before a commit does anything, and no page is
-//! counted for two: what an admitted commit may take belongs to it, and what maintenance is about to
-//! write is *due*. Each side first says what it takes and then looks at what the other side took. A
-//! page may be counted for two while it passes from one number to the next, and never for none: the
-//! admitted ones are read first, what is free last.
+//! counted for two: what an admitted commit may take belongs to it, and what maintenance is about
+//! to write is *due*. Each side first says what it takes and then looks at what the other side
+//! took. A page may be counted for two while it passes from one number to the next, and never for
+//! none: the admitted ones are read first, what is free last.
 //!
 //! Another file may take the rest of the disk at any time. ADMIT-5: so on a device that can still
 //! grow, a commit is admitted only if a full one would get room for the next. Either there is room
@@ -414,8 +414,8 @@ impl Room {
         self.claim_of(most, || self.beyond(space))
     }
 
-    /// As [`Room::claim`], of what no checkpoint and no admitted commit needs. The next commits wait
-    /// until the cleaner is done.
+    /// As [`Room::claim`], of what no checkpoint and no admitted commit needs. The next commits
+    /// wait until the cleaner is done.
     pub fn claim_for_cleaner(&self, space: &Space) -> u64 {
         self.claim_of(u64::MAX, || {
             let kept = self.admitted() + self.least_checkpoint() + self.due();
