@@ -15,28 +15,6 @@
 
 use serde_json::Value;
 
-/// The description of an experiment.
-#[derive(Clone, Copy, Debug)]
-pub struct Claim {
-    /// The section of the report.
-    pub paper: Paper,
-    /// The paper, with figure or table, or the design question.
-    pub source: &'static str,
-    /// What is measured, or the question, in one sentence.
-    pub text: &'static str,
-    /// The sentences of the paper that this experiment judges, or says why it cannot.
-    pub sentences: &'static [Sentence],
-    /// The project's own bars.
-    pub bars: &'static [Bar],
-}
-
-impl Claim {
-    /// The meaning of a missing figure, for people.
-    pub fn would_have_shown(&self) -> String {
-        format!("What is missing is a part of this: {}", self.text)
-    }
-}
-
 /// A paper, or the project's own questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paper {

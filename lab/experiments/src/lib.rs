@@ -33,7 +33,7 @@ use anyhow::{Context, Result, bail};
 use senko_workload::units::nearest;
 use serde_json::{Map, Value, json};
 
-pub use claim::{Bar, Claim, Paper, Sentence, at_least, at_most, judged, near, untested};
+pub use claim::{Bar, Paper, Sentence, at_least, at_most, judged, near, untested};
 pub use outcome::{Outcome, Table};
 pub use provenance::{Commit, Machine};
 pub use senko_plan::Progress;
@@ -100,23 +100,34 @@ impl Default for Options {
 }
 
 /// One table or figure.
-pub trait Experiment: Sync {
+#[derive(Debug)]
+pub struct Experiment {
     /// The name after `senko-lab run`: lower case, hyphens.
-    fn name(&self) -> &'static str;
-
-    /// Its description.
-    fn claim(&self) -> Claim;
-
-    /// Measures.
-    ///
-    /// # Errors
-    /// If the whole run is impossible. A part that is impossible is not an error but an entry in
+    pub name: &'static str,
+    /// The section of the report.
+    pub paper: Paper,
+    /// The paper, with figure or table, or the design question.
+    pub source: &'static str,
+    /// What is measured, or the question, in one sentence.
+    pub text: &'static str,
+    /// The sentences of the paper that it judges, or says why it cannot.
+    pub sentences: &'static [Sentence],
+    /// The project's own bars.
+    pub bars: &'static [Bar],
+    /// Measures. It fails if the whole run is impossible. A part that is impossible is an entry in
     /// [`Outcome::missing`].
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome>;
+    pub run: fn(&Options, &dyn Progress) -> Result<Outcome>,
+}
+
+impl Experiment {
+    /// The meaning of a missing figure, for people.
+    pub fn would_have_shown(&self) -> String {
+        format!("What is missing is a part of this: {}", self.text)
+    }
 }
 
 /// All experiments, in the order of `senko-lab list`.
-pub fn experiments() -> &'static [&'static dyn Experiment] {
+pub fn experiments() -> &'static [&'static Experiment] {
     experiments::ALL
 }
 
@@ -124,14 +135,12 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
 ///
 /// # Errors
 /// If there is none; the sentence lists the existing names.
-pub fn find(name: &str) -> Result<&'static dyn Experiment> {
-    if let Some(found) = experiments()
-        .iter()
-        .find(|experiment| experiment.name() == name)
-    {
+pub fn find(name: &str) -> Result<&'static Experiment> {
+    let mut all = experiments().iter();
+    if let Some(found) = all.find(|experiment| experiment.name == name) {
         return Ok(*found);
     }
-    let names = experiments().iter().map(|experiment| experiment.name());
+    let names = experiments().iter().map(|experiment| experiment.name);
     let meant = nearest(name, names).map_or(String::new(), |near| format!("; is {near} meant?"));
     bail!("there is no experiment \"{name}\"{meant} (senko-lab list has all names)")
 }
@@ -145,13 +154,12 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     let start = Instant::now();
     // The checkout may change during a run of an hour.
     let commit = Commit::current();
-    let outcome = experiment.run(options, progress);
+    let outcome = (experiment.run)(options, progress);
     // A file that a signal's clean-up removed is not a failure of the experiment.
     rig::cleanup::wait_if_stopped();
     let outcome = outcome.with_context(|| format!("the experiment {name} could not be run"))?;
     Ok(Report {
-        experiment: experiment.name(),
-        claim: experiment.claim(),
+        experiment,
         scale: options.scale,
         seed: options.seed,
         outcome,
@@ -184,8 +192,7 @@ pub fn run_until_stopped(
     so_far::begin();
     rig::cleanup::on_signals_tell(move || {
         told(Report {
-            experiment: experiment.name(),
-            claim: experiment.claim(),
+            experiment,
             scale,
             seed,
             outcome: Outcome::of_notes(so_far::take()),
@@ -201,10 +208,8 @@ pub fn run_until_stopped(
 /// An outcome with everything that is needed to judge and repeat it.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The experiment's name.
-    pub experiment: &'static str,
-    /// Its description.
-    pub claim: Claim,
+    /// The experiment.
+    pub experiment: &'static Experiment,
     /// How large the run was.
     pub scale: Scale,
     /// The seed.
@@ -227,7 +232,7 @@ impl Report {
         let mut settings = self.outcome.settings.clone();
         settings.insert("seed".to_string(), json!(self.seed));
         let mut fields = vec![
-            ("experiment", json!(self.experiment)),
+            ("experiment", json!(self.experiment.name)),
             ("scale", json!(self.scale.name())),
             ("bars", json!(self.outcome.bars())),
             ("settings", Value::Object(settings)),
@@ -273,10 +278,8 @@ impl Report {
 
     /// The report for people: claim, tables, gaps. Ends with a newline.
     pub fn text(&self) -> String {
-        let mut text = format!(
-            "{}: {}\n({})\n",
-            self.experiment, self.claim.text, self.claim.source
-        );
+        let of = self.experiment;
+        let mut text = format!("{}: {}\n({})\n", of.name, of.text, of.source);
         for table in &self.outcome.tables {
             text.push('\n');
             text.push_str(&table.to_markdown());
@@ -285,7 +288,7 @@ impl Report {
             text.push_str(&format!("\nmissing {key}: {why}"));
         }
         if !self.outcome.missing().is_empty() {
-            text.push_str(&format!("\n{}", self.claim.would_have_shown()));
+            text.push_str(&format!("\n{}", of.would_have_shown()));
         }
         if self.stopped {
             text.push_str("\nstopped: these are the figures up to then\n");

@@ -15,9 +15,9 @@ use senko_plan::short;
 use senko_ssd::chart::{self, escape};
 use serde_json::Value;
 
-use crate::claim::{Claim, Judged, Paper, Sentence, Standing, Test, Verdict};
+use crate::claim::{Judged, Paper, Sentence, Standing, Test, Verdict};
 use crate::results::{date, latest, newest};
-use crate::{Experiment, experiments};
+use crate::{Bar, Experiment, experiments};
 use parts::UNMEASURED;
 
 const STYLE: &str = "\
@@ -58,10 +58,10 @@ pub fn page(records: &[Value]) -> (String, usize) {
 }
 
 /// The experiments of a section.
-fn of_paper(paper: Paper) -> impl Iterator<Item = &'static &'static dyn Experiment> {
+fn of_paper(paper: Paper) -> impl Iterator<Item = &'static &'static Experiment> {
     experiments()
         .iter()
-        .filter(move |experiment| experiment.claim().paper == paper)
+        .filter(move |experiment| experiment.paper == paper)
 }
 
 #[derive(Default)]
@@ -136,10 +136,10 @@ impl Page {
         self.text
             .push_str("</tbody></table></div>\n<h2 id=\"bars\">The project's own bars</h2>\n");
         for experiment in experiments() {
-            let (name, claim) = (experiment.name(), experiment.claim());
-            if let Some(record) = latest(records, name).filter(|_| !claim.bars.is_empty()) {
+            let name = experiment.name;
+            if let Some(record) = latest(records, name).filter(|_| !experiment.bars.is_empty()) {
                 let _ = writeln!(self.text, "<p><a href=\"#{name}\">{name}</a></p>");
-                self.bars(&claim, record);
+                self.bars(experiment.bars, record);
             }
         }
     }
@@ -155,16 +155,16 @@ impl Page {
         );
     }
 
-    fn experiment(&mut self, experiment: &dyn Experiment, records: &[Value]) {
-        let (name, claim) = (experiment.name(), experiment.claim());
+    fn experiment(&mut self, experiment: &Experiment, records: &[Value]) {
+        let name = experiment.name;
         let record = latest(records, name);
         let _ = writeln!(
             self.text,
             "<h3 id=\"{name}\">{name}</h3>\n<p>{}. <span class=\"soft\">({})</span></p>",
-            escape(claim.text.trim_end_matches('.')),
-            escape(claim.source)
+            escape(experiment.text.trim_end_matches('.')),
+            escape(experiment.source)
         );
-        self.sentences(&claim, record);
+        self.sentences(experiment.sentences, record);
         let Some(record) = record else {
             let _ = writeln!(
                 self.text,
@@ -189,7 +189,7 @@ impl Page {
         if record["noisy"] == true {
             self.text.push_str("<p class=\"gap\">The run was noisy: a probe before and after it differs by more than 15 %.</p>\n");
         }
-        self.bars(&claim, record);
+        self.bars(experiment.bars, record);
         self.gaps(record);
         for table in record["tables"].as_array().into_iter().flatten() {
             for chart in figures::of_table(table) {
@@ -205,9 +205,9 @@ impl Page {
         let _ = writeln!(self.text, "<figure>{}</figure>", chart.to_inline());
     }
 
-    /// The tests of a claim's sentences, with the reasons for their limits.
-    fn sentences(&mut self, claim: &Claim, record: Option<&Value>) {
-        if claim.sentences.is_empty() {
+    /// The tests of an experiment's sentences, with the reasons for their limits.
+    fn sentences(&mut self, sentences: &[Sentence], record: Option<&Value>) {
+        if sentences.is_empty() {
             return;
         }
         self.open_table(&[
@@ -216,7 +216,7 @@ impl Page {
             "why these",
             "verdict",
         ]);
-        for sentence in claim.sentences {
+        for sentence in sentences {
             let (limits, why) = match sentence.judged {
                 Judged::Not(why) => (String::new(), why),
                 Judged::By { why, tests } => {
@@ -237,12 +237,12 @@ impl Page {
         self.text.push_str("</tbody></table></div>\n");
     }
 
-    fn bars(&mut self, claim: &Claim, record: &Value) {
-        if claim.bars.is_empty() {
+    fn bars(&mut self, bars: &[Bar], record: &Value) {
+        if bars.is_empty() {
             return;
         }
         self.open_table(&["figure", "here", "must", "goal", ""]);
-        for bar in claim.bars {
+        for bar in bars {
             let sign = if bar.less { "at most" } else { "at least" };
             let standing = bar.standing(record);
             let class = match standing {
@@ -295,7 +295,7 @@ impl Page {
             let _ = writeln!(
                 self.text,
                 "<p class=\"gap\">{}</p>",
-                escape(&experiment.claim().would_have_shown())
+                escape(&experiment.would_have_shown())
             );
         }
     }
@@ -498,12 +498,12 @@ impl Said<'_> {
 
 /// Every sentence of the papers, in their order.
 pub fn said(records: &[Value]) -> impl Iterator<Item = Said<'_>> {
-    let measured = |experiment: &&'static dyn Experiment| {
-        let (name, claim) = (experiment.name(), experiment.claim());
-        let record = latest(records, name);
-        claim.sentences.iter().map(move |sentence| Said {
-            paper: claim.paper,
-            experiment: Some(name),
+    let measured = |experiment: &&'static Experiment| {
+        let experiment = *experiment;
+        let record = latest(records, experiment.name);
+        experiment.sentences.iter().map(move |sentence| Said {
+            paper: experiment.paper,
+            experiment: Some(experiment.name),
             verdict: sentence.verdict(record),
             sentence,
             record,

@@ -77,8 +77,8 @@ pub fn record(report: &Report) -> Value {
         let tables: Vec<Value> = tables
             .map(|table| json!({ "title": table.title, "columns": table.columns, "rows": table.rows }))
             .collect();
-        fields.insert("source".to_owned(), json!(report.claim.source));
-        fields.insert("claim".to_owned(), json!(report.claim.text));
+        fields.insert("source".to_owned(), json!(report.experiment.source));
+        fields.insert("claim".to_owned(), json!(report.experiment.text));
         fields.insert("tables".to_owned(), json!(tables));
         fields.insert("took_seconds".to_owned(), json!(report.took.as_secs_f64()));
         fields.insert("time".to_owned(), json!(now()));
@@ -93,7 +93,7 @@ pub fn record(report: &Report) -> Value {
 pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
     let experiment = crate::find(name)?;
     Ok(json!({
-        "experiment": experiment.name(),
+        "experiment": experiment.name,
         "scale": options.scale.name(),
         "bars": {},
         "settings": { "seed": options.seed },
@@ -101,8 +101,8 @@ pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
         "machine": crate::Machine::this().to_json(),
         "device": {},
         "missing": { "everything": why },
-        "source": experiment.claim().source,
-        "claim": experiment.claim().text,
+        "source": experiment.source,
+        "claim": experiment.text,
         "tables": [],
         "time": now(),
     }))

@@ -27,12 +27,8 @@ use crate::commits::rival::LMDB;
 use crate::commits::{self, Contender, Order, Work, key, value};
 use crate::rig::{Bench, Steps, process, put, ratio};
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
-    judged,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
 };
-
-/// The experiment.
-pub struct DbmAppendPages;
 
 /// Keys from one changed record to the next: more than any leaf has.
 const STRIDE: u64 = 1000;
@@ -56,33 +52,27 @@ const SENTENCES: &[Sentence] = &[
 .steady(),
 ];
 
-impl Experiment for DbmAppendPages {
-    fn name(&self) -> &'static str {
-        "dbm-appendpages"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dbm-appendpages",
+    paper: Paper::D,
+    source: "paper D, section 2.1",
+    text: "pages written for a changed leaf with a translation table, and by LMDB, which copies paths",
+    sentences: SENTENCES,
+    bars: &[Bar::less("page_writes_per_update", 1.05, 1.0)],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::D,
-            source: "paper D, section 2.1",
-            text: "pages written for a changed leaf with a translation table, and by LMDB, which copies paths",
-            sentences: SENTENCES,
-            bars: const { &[Bar::less("page_writes_per_update", 1.05, 1.0)] },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let steps = Steps::new(progress, 3);
-        bench.scratch.need(2 << 30)?;
-        let (keys, commits) = bench.scaled((1_000_000, 3_000), (10_000_000, 100_000));
-        steps.next("ours and LMDB");
-        measure(bench.scratch.folder(), keys, commits, &mut outcome)?;
-        steps.next("last probe");
-        commits::finish(&bench, &mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let steps = Steps::new(progress, 3);
+    bench.scratch.need(2 << 30)?;
+    let (keys, commits) = bench.scaled((1_000_000, 3_000), (10_000_000, 100_000));
+    steps.next("ours and LMDB");
+    measure(bench.scratch.folder(), keys, commits, &mut outcome)?;
+    steps.next("last probe");
+    commits::finish(&bench, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// All figures. The test calls it with few records.

@@ -18,37 +18,28 @@ use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::kv::plan::cell as shown;
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, put};
-use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
 
-/// The experiment.
-pub struct DbmFloor;
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dbm-floor",
+    paper: Paper::Design,
+    source: "design: a commit is one write and one flush",
+    text: "a durable write over space that was written costs one flush of the device, and over other space half as much again or more",
+    sentences: &[],
+    bars: &[],
+    run,
+};
 
-impl Experiment for DbmFloor {
-    fn name(&self) -> &'static str {
-        "dbm-floor"
-    }
-
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design: a commit is one write and one flush",
-            text: "a durable write over space that was written costs one flush of the device, and over other space half as much again or more",
-            sentences: &[],
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let rounds = bench.scaled(3, 5);
-        let writes = bench.scaled(150, 5_000);
-        let mut outcome = Outcome::new();
-        outcome.setting("rounds", rounds);
-        let seed = options.seed;
-        measure(&bench.scratch, progress, rounds, writes, seed, &mut outcome)?;
-        commits::finish(&bench, &mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let rounds = bench.scaled(3, 5);
+    let writes = bench.scaled(150, 5_000);
+    let mut outcome = Outcome::new();
+    outcome.setting("rounds", rounds);
+    let seed = options.seed;
+    measure(&bench.scratch, progress, rounds, writes, seed, &mut outcome)?;
+    commits::finish(&bench, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// Runs all ways in turn. The test calls it with few writes.

@@ -24,10 +24,7 @@ use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::cgroup::MemoryCap;
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, process, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct DbmLarge;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Threads, and what the keys have for them.
 const THREADS: [(u64, &str); 2] = [(1, "gets"), (16, "gets16")];
@@ -43,49 +40,41 @@ pub struct Sizes {
     pub rounds: u64,
 }
 
-impl Experiment for DbmLarge {
-    fn name(&self) -> &'static str {
-        "dbm-large"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dbm-large",
+    paper: Paper::Design,
+    source: "design: a get of something cold is one read",
+    text: "of a database ten times its cache, a get takes one read of the device or none",
+    sentences: &[],
+    bars: &[
+        Bar::less("reads_per_get", 1.1, 1.02),
+        Bar::more("gets_over_lmdb", 0.95, 1.0),
+        Bar::more("gets16_over_lmdb", 1.0, 1.5),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design: a get of something cold is one read",
-            text: "of a database ten times its cache, a get takes one read of the device or none",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("reads_per_get", 1.1, 1.02),
-                    Bar::more("gets_over_lmdb", 0.95, 1.0),
-                    Bar::more("gets16_over_lmdb", 1.0, 1.5),
-                ]
-            },
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let sizes = Sizes {
+        keys: bench.scaled(6_000_000, 100_000_000),
+        memory: bench.scaled(12 << 20, 200 << 20),
+        gets: bench.scaled(2_000, 20_000),
+        rounds: bench.scaled(3, 5),
+    };
+    bench.scratch.need(bench.scaled(2, 16) << 30)?;
+    let steps = Steps::new(progress, 4 + 4 * (sizes.rounds + 1));
+    // A group that may not swap can't be filled without its limit. Apart from the page cache,
+    // it has only some megabytes.
+    let cap = MemoryCap::new(sizes.memory + sizes.memory / 4, true);
+    let given = cap.as_ref().ok();
+    measure(&bench.scratch, &steps, &sizes, given, &mut outcome)?;
+    if let Err(why) = cap {
+        outcome.setting("no_cap", why);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let sizes = Sizes {
-            keys: bench.scaled(6_000_000, 100_000_000),
-            memory: bench.scaled(12 << 20, 200 << 20),
-            gets: bench.scaled(2_000, 20_000),
-            rounds: bench.scaled(3, 5),
-        };
-        bench.scratch.need(bench.scaled(2, 16) << 30)?;
-        let steps = Steps::new(progress, 4 + 4 * (sizes.rounds + 1));
-        // A group that may not swap can't be filled without its limit. Apart from the page cache,
-        // it has only some megabytes.
-        let cap = MemoryCap::new(sizes.memory + sizes.memory / 4, true);
-        let given = cap.as_ref().ok();
-        measure(&bench.scratch, &steps, &sizes, given, &mut outcome)?;
-        if let Err(why) = cap {
-            outcome.setting("no_cap", why);
-        }
-        commits::finish(&bench, &mut outcome)?;
-        Ok(outcome)
-    }
+    commits::finish(&bench, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// Both contenders, LMDB within its cap. The test calls it with few records and no cap.

@@ -28,12 +28,8 @@ use crate::commits::{self, Ran, key};
 use crate::kv::plan::cell;
 use crate::rig::{Bench, Steps, median};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
-    untested,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
 };
-
-/// The experiment.
-pub struct DbmOcc;
 
 /// The number of records that transactions choose from, and its name.
 const CONTENTION: [(&str, u64); 5] = [
@@ -88,84 +84,78 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for DbmOcc {
-    fn name(&self) -> &'static str {
-        "dbm-occ"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dbm-occ",
+    paper: Paper::D,
+    source: "paper D, section 2.3",
+    text: "the commits of optimistic transactions over those with record locks, by contention",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::D,
-            source: "paper D, section 2.3",
-            text: "the commits of optimistic transactions over those with record locks, by contention",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let (rounds, each) = bench.scaled((5, 200), (7, 2_000));
-        bench.scratch.need(2 << 30)?;
-        outcome.setting("rounds", rounds);
-        outcome.setting("threads", THREADS);
-        outcome.setting("commits_a_thread", each);
-        let steps = Steps::new(progress, CONTENTION.len() as u64 * rounds * 2);
-        let mut table = Table::new(
-            "Two records changed, synced, eight threads",
-            &[
-                "contention",
-                "records",
-                "way",
-                "tx/s",
-                "run again, each",
-                "p99 us",
-            ],
-        );
-        for (name, records) in CONTENTION {
-            let folder = bench.scratch.path(&format!("occ-{name}"));
-            let arena = Arena::new(&folder, records)?;
-            let mut ratios = Vec::new();
-            let mut seen = [Vec::new(), Vec::new()];
-            for round in 0..rounds {
-                for (at, way) in [Keeping::Optimistic, Keeping::Locks]
-                    .into_iter()
-                    .enumerate()
-                {
-                    steps.next(&format!("contention {name}, round {}: {way:?}", round + 1));
-                    seen[at].push(arena.run(way, THREADS, each, options.seed + round)?);
-                }
-                let [optimistic, locks] = [0, 1].map(|at| seen[at][round as usize].0.rate());
-                ratios.push(optimistic / locks);
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let (rounds, each) = bench.scaled((5, 200), (7, 2_000));
+    bench.scratch.need(2 << 30)?;
+    outcome.setting("rounds", rounds);
+    outcome.setting("threads", THREADS);
+    outcome.setting("commits_a_thread", each);
+    let steps = Steps::new(progress, CONTENTION.len() as u64 * rounds * 2);
+    let mut table = Table::new(
+        "Two records changed, synced, eight threads",
+        &[
+            "contention",
+            "records",
+            "way",
+            "tx/s",
+            "run again, each",
+            "p99 us",
+        ],
+    );
+    for (name, records) in CONTENTION {
+        let folder = bench.scratch.path(&format!("occ-{name}"));
+        let arena = Arena::new(&folder, records)?;
+        let mut ratios = Vec::new();
+        let mut seen = [Vec::new(), Vec::new()];
+        for round in 0..rounds {
+            for (at, way) in [Keeping::Optimistic, Keeping::Locks]
+                .into_iter()
+                .enumerate()
+            {
+                steps.next(&format!("contention {name}, round {}: {way:?}", round + 1));
+                seen[at].push(arena.run(way, THREADS, each, options.seed + round)?);
             }
-            arena.check()?;
-            for (way, turns) in ["optimistic", "locks"].iter().zip(&seen) {
-                let middle = |of: &dyn Fn(&(Ran, u64)) -> f64| {
-                    median(turns.iter().map(of).collect()).unwrap_or(f64::NAN)
-                };
-                let of = |(ran, again): &(Ran, u64)| *again as f64 / ran.commits as f64;
-                let again = middle(&of);
-                table.row(vec![
-                    name.to_owned(),
-                    records.to_string(),
-                    (*way).to_owned(),
-                    cell(middle(&|(ran, _)| ran.rate()), 0),
-                    cell(again, 3),
-                    cell(middle(&|(ran, _)| ran.percentile(0.99)), 0),
-                ]);
-                if *way == "optimistic" {
-                    outcome.rounds(format!("run_again_{name}"), turns.iter().map(of).collect());
-                }
-            }
-            outcome.rounds(format!("optimistic_over_locks_{name}"), ratios);
-            drop(arena);
-            std::fs::remove_dir_all(&folder)?;
+            let [optimistic, locks] = [0, 1].map(|at| seen[at][round as usize].0.rate());
+            ratios.push(optimistic / locks);
         }
-        outcome.tables.push(table);
-        commits::finish(&bench, &mut outcome)?;
-        Ok(outcome)
+        arena.check()?;
+        for (way, turns) in ["optimistic", "locks"].iter().zip(&seen) {
+            let middle = |of: &dyn Fn(&(Ran, u64)) -> f64| {
+                median(turns.iter().map(of).collect()).unwrap_or(f64::NAN)
+            };
+            let of = |(ran, again): &(Ran, u64)| *again as f64 / ran.commits as f64;
+            let again = middle(&of);
+            table.row(vec![
+                name.to_owned(),
+                records.to_string(),
+                (*way).to_owned(),
+                cell(middle(&|(ran, _)| ran.rate()), 0),
+                cell(again, 3),
+                cell(middle(&|(ran, _)| ran.percentile(0.99)), 0),
+            ]);
+            if *way == "optimistic" {
+                outcome.rounds(format!("run_again_{name}"), turns.iter().map(of).collect());
+            }
+        }
+        outcome.rounds(format!("optimistic_over_locks_{name}"), ratios);
+        drop(arena);
+        std::fs::remove_dir_all(&folder)?;
     }
+    outcome.tables.push(table);
+    commits::finish(&bench, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// A database of counters, and a lock for each.

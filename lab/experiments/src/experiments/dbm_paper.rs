@@ -32,12 +32,8 @@ use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, median, put, some};
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
-    untested,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
 };
-
-/// The experiment.
-pub struct DbmPaper;
 
 /// One of the four loads.
 #[derive(Clone, Copy, Debug)]
@@ -126,60 +122,52 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for DbmPaper {
-    fn name(&self) -> &'static str {
-        "dbm-paper"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dbm-paper",
+    paper: Paper::D,
+    source: "paper D, figure 2",
+    text: "commits of small records in ascending order, synced and on tmpfs, over those of other engines and over the device's own flushes",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::more("synced1_over_floor", 0.85, 0.97),
+        Bar::more("synced1_over_leveldb", 1.3, 1.5),
+        Bar::more("synced100_over_leveldb", 1.5, 1.9),
+        Bar::more("tmpfs1_over_leveldb", 1.0, 1.56),
+        Bar::more("tmpfs100_over_lmdb", 0.5, 1.0),
+        Bar::less("log_bytes_per_commit_100", 8192.0, 4096.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::D,
-            source: "paper D, figure 2",
-            text: "commits of small records in ascending order, synced and on tmpfs, over those of other engines and over the device's own flushes",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::more("synced1_over_floor", 0.85, 0.97),
-                    Bar::more("synced1_over_leveldb", 1.3, 1.5),
-                    Bar::more("synced100_over_leveldb", 1.5, 1.9),
-                    Bar::more("tmpfs1_over_leveldb", 1.0, 1.56),
-                    Bar::more("tmpfs100_over_lmdb", 0.5, 1.0),
-                    Bar::less("log_bytes_per_commit_100", 8192.0, 4096.0),
-                ]
-            },
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let rounds = bench.scaled(3, 5);
+    let loads = loads(&bench);
+    bench.scratch.need(4 << 30)?;
+    outcome.setting("rounds", rounds);
+    let turns = loads.len() as u64 * rounds * 14 + 1;
+    let steps = Steps::new(progress, turns);
+    let mut table = Table::new("Transactions in turn", &COLUMNS);
+    for load in &loads {
+        one(
+            load,
+            rounds,
+            &bench.scratch,
+            &options.lab,
+            &steps,
+            &mut table,
+            &mut outcome,
+        );
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let rounds = bench.scaled(3, 5);
-        let loads = loads(&bench);
-        bench.scratch.need(4 << 30)?;
-        outcome.setting("rounds", rounds);
-        let turns = loads.len() as u64 * rounds * 14 + 1;
-        let steps = Steps::new(progress, turns);
-        let mut table = Table::new("Transactions in turn", &COLUMNS);
-        for load in &loads {
-            one(
-                load,
-                rounds,
-                &bench.scratch,
-                &options.lab,
-                &steps,
-                &mut table,
-                &mut outcome,
-            );
-        }
-        better_for_the_paper(&mut outcome);
-        outcome.tables.push(table);
-        let commits = bench.scaled(2_000, 50_000);
-        steps.next("bytes a commit");
-        let ended = log_bytes(bench.scratch.folder(), commits, &mut outcome);
-        outcome.part(&["log_bytes_per_commit_100"], ended);
-        commits::finish(&bench, &mut outcome)?;
-        Ok(outcome)
-    }
+    better_for_the_paper(&mut outcome);
+    outcome.tables.push(table);
+    let commits = bench.scaled(2_000, 50_000);
+    steps.next("bytes a commit");
+    let ended = log_bytes(bench.scratch.folder(), commits, &mut outcome);
+    outcome.part(&["log_bytes_per_commit_100"], ended);
+    commits::finish(&bench, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// The names of all rivals.

@@ -22,49 +22,38 @@ use crate::commits::turns::COLUMNS;
 use crate::commits::{self, KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, median, put, put_so_far};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct DbmRandom;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Updates a transaction.
 const RECORDS: u64 = 100;
 
-impl Experiment for DbmRandom {
-    fn name(&self) -> &'static str {
-        "dbm-random"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dbm-random",
+    paper: Paper::D,
+    source: "paper D, section 2.1, and beyond: the cleaner at work",
+    text: "random updates commit at the rate of the log, and cleaning makes no commit wait for long",
+    sentences: &[],
+    bars: &[
+        Bar::more("random100_over_leveldb", 1.0, 1.5),
+        Bar::less("space_over_live", 1.6, 1.3),
+        Bar::less("p9999_commit_over_floor", 5.0, 2.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::D,
-            source: "paper D, section 2.1, and beyond: the cleaner at work",
-            text: "random updates commit at the rate of the log, and cleaning makes no commit wait for long",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::more("random100_over_leveldb", 1.0, 1.5),
-                    Bar::less("space_over_live", 1.6, 1.3),
-                    Bar::less("p9999_commit_over_floor", 5.0, 2.0),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        bench.scratch.need(bench.scaled(4, 12) << 30)?;
-        // The 99.99th percentile needs 100,000 commits so that ten are above it, so the quick run
-        // has none.
-        let (rounds, each) = bench.scaled((3, 400), (10, 20_000));
-        let keys = bench.scaled(100_000, 1_000_000);
-        outcome.setting("rounds", rounds);
-        let steps = Steps::new(progress, 11 * rounds + 6);
-        measure(&bench.scratch, &steps, keys, rounds, each, &mut outcome);
-        commits::finish(&bench, &mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    bench.scratch.need(bench.scaled(4, 12) << 30)?;
+    // The 99.99th percentile needs 100,000 commits so that ten are above it, so the quick run
+    // has none.
+    let (rounds, each) = bench.scaled((3, 400), (10, 20_000));
+    let keys = bench.scaled(100_000, 1_000_000);
+    outcome.setting("rounds", rounds);
+    let steps = Steps::new(progress, 11 * rounds + 6);
+    measure(&bench.scratch, &steps, keys, rounds, each, &mut outcome);
+    commits::finish(&bench, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// All contenders with `keys` keys. The test calls it with few.

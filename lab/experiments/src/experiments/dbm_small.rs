@@ -21,50 +21,39 @@ use senko_workload::Rng;
 use crate::commits::ours::{Ours, bytes_of};
 use crate::commits::{self, belongs, key};
 use crate::rig::{Bench, Steps, median};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
-/// The experiment.
-pub struct DbmSmall;
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dbm-small",
+    paper: Paper::Design,
+    source: "design: programs that use ndbm open many databases for a moment",
+    text: "an empty database takes little space, and opening a clean one takes some reads",
+    sentences: &[],
+    bars: &[
+        Bar::less("empty_bytes", 262_144.0, 65_536.0),
+        Bar::less("open_fetch_close_ms", 10.0, 3.0),
+    ],
+    run,
+};
 
-impl Experiment for DbmSmall {
-    fn name(&self) -> &'static str {
-        "dbm-small"
-    }
-
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design: programs that use ndbm open many databases for a moment",
-            text: "an empty database takes little space, and opening a clean one takes some reads",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("empty_bytes", 262_144.0, 65_536.0),
-                    Bar::less("open_fetch_close_ms", 10.0, 3.0),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let steps = Steps::new(progress, 2);
-        bench.scratch.need(1 << 30)?;
-        let times = bench.scaled(20, 200);
-        steps.next("an empty database, and 1M records");
-        // The quick run has as many records: it measures opening, which depends on them.
-        measure(
-            bench.scratch.folder(),
-            1_000_000,
-            times,
-            options.seed,
-            &mut outcome,
-        )?;
-        steps.next("last probe");
-        commits::finish(&bench, &mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let steps = Steps::new(progress, 2);
+    bench.scratch.need(1 << 30)?;
+    let times = bench.scaled(20, 200);
+    steps.next("an empty database, and 1M records");
+    // The quick run has as many records: it measures opening, which depends on them.
+    measure(
+        bench.scratch.folder(),
+        1_000_000,
+        times,
+        options.seed,
+        &mut outcome,
+    )?;
+    steps.next("last probe");
+    commits::finish(&bench, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// Both figures. The test calls it with few records.

@@ -17,42 +17,33 @@ use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct DbmThreads;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// How many threads commit at once.
 const THREADS: [u64; 5] = [1, 2, 4, 8, 16];
 
-impl Experiment for DbmThreads {
-    fn name(&self) -> &'static str {
-        "dbm-threads"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dbm-threads",
+    paper: Paper::Design,
+    source: "design: groups form by themselves from what waits while a flush is under way",
+    text: "threads that commit at once share flushes, so eight of them have several times the rate of one",
+    sentences: &[],
+    bars: &[Bar::more("threads8_over_rocksdb", 1.2, 2.0)],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design: groups form by themselves from what waits while a flush is under way",
-            text: "threads that commit at once share flushes, so eight of them have several times the rate of one",
-            sentences: &[],
-            bars: const { &[Bar::more("threads8_over_rocksdb", 1.2, 2.0)] },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let (rounds, each) = bench.scaled((3, 200), (5, 10_000));
-        bench.scratch.need(4 << 30)?;
-        outcome.setting("rounds", rounds);
-        let contenders = 1 + rival::ALL.iter().filter(|kind| kind.threads).count();
-        let turns = contenders as u64 * rounds * THREADS.len() as u64;
-        let steps = Steps::new(progress, turns);
-        measure(&bench.scratch, &steps, &THREADS, rounds, each, &mut outcome);
-        commits::finish(&bench, &mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let (rounds, each) = bench.scaled((3, 200), (5, 10_000));
+    bench.scratch.need(4 << 30)?;
+    outcome.setting("rounds", rounds);
+    let contenders = 1 + rival::ALL.iter().filter(|kind| kind.threads).count();
+    let turns = contenders as u64 * rounds * THREADS.len() as u64;
+    let steps = Steps::new(progress, turns);
+    measure(&bench.scratch, &steps, &THREADS, rounds, each, &mut outcome);
+    commits::finish(&bench, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// Each number of threads in turn, with `each` commits per thread. The test calls it with few.

@@ -17,13 +17,9 @@ use senko_ssd::engine_device::SimulatedDevice;
 use senko_ssd::profile::{BUILT_IN, Profile};
 
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
-    untested,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
 };
 use senko_plan::device::{Mapping, SimulatedTarget, measure};
-
-/// The experiment.
-pub struct DeviceVerdict;
 
 /// Seeds of each profile.
 const SEEDS: u64 = 3;
@@ -72,83 +68,77 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for DeviceVerdict {
-    fn name(&self) -> &'static str {
-        "device-verdict"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "device-verdict",
+    paper: Paper::A,
+    source: "paper A, section 4.1, figures 18 to 25",
+    text: "what the times of single writes tell about a drive: maps of pages, or log blocks",
+    sentences: SENTENCES,
+    bars: &[Bar::more("right", 1.0, 1.0)],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, section 4.1, figures 18 to 25",
-            text: "what the times of single writes tell about a drive: maps of pages, or log blocks",
-            sentences: SENTENCES,
-            bars: const { &[Bar::more("right", 1.0, 1.0)] },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut table = Table::new(
-            "Verdicts on simulated drives",
-            &[
-                "drive",
-                "layer",
-                "seed",
-                "random over in order",
-                "stalls of 2048 in order",
-                "stalls of 2048 random",
-                "verdict",
-                "right",
-            ],
-        );
-        let total = BUILT_IN.len() as u64 * SEEDS;
-        let (mut done, mut right) = (0, 0);
-        // The ratios nearest to the threshold, from below and from above.
-        let (mut pages, mut merges) = (0.0f64, f64::INFINITY);
-        for (name, _) in BUILT_IN {
-            let profile = Profile::find(name)?;
-            let expected = layer(&profile.ftl);
-            for seed in options.seed..options.seed + SEEDS {
-                progress.step(done, total, name);
-                let parts = Parts {
-                    seed,
-                    ..Parts::default()
-                };
-                let device = SimulatedDevice::new(Drive::new(&profile, &parts)?);
-                let measured = measure(&mut SimulatedTarget::new(device, BYTES), seed, &())?;
-                let verdict = &measured.verdict;
-                let ratio = verdict.random_over_in_order;
-                match expected {
-                    Mapping::Pages => pages = pages.max(ratio),
-                    Mapping::LogBlocks => merges = merges.min(ratio),
-                }
-                let is_right = verdict.mapping == expected;
-                right += u64::from(is_right);
-                done += 1;
-                let kind = match verdict.mapping {
-                    Mapping::Pages => "maps pages",
-                    Mapping::LogBlocks => "log blocks",
-                };
-                table.row(vec![
-                    (*name).to_owned(),
-                    profile.ftl.clone(),
-                    seed.to_string(),
-                    format!("{ratio:.2}"),
-                    measured.series_in_order.stalls.to_string(),
-                    measured.series_random.stalls.to_string(),
-                    kind.to_owned(),
-                    if is_right { "yes" } else { "no" }.to_owned(),
-                ]);
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut table = Table::new(
+        "Verdicts on simulated drives",
+        &[
+            "drive",
+            "layer",
+            "seed",
+            "random over in order",
+            "stalls of 2048 in order",
+            "stalls of 2048 random",
+            "verdict",
+            "right",
+        ],
+    );
+    let total = BUILT_IN.len() as u64 * SEEDS;
+    let (mut done, mut right) = (0, 0);
+    // The ratios nearest to the threshold, from below and from above.
+    let (mut pages, mut merges) = (0.0f64, f64::INFINITY);
+    for (name, _) in BUILT_IN {
+        let profile = Profile::find(name)?;
+        let expected = layer(&profile.ftl);
+        for seed in options.seed..options.seed + SEEDS {
+            progress.step(done, total, name);
+            let parts = Parts {
+                seed,
+                ..Parts::default()
+            };
+            let device = SimulatedDevice::new(Drive::new(&profile, &parts)?);
+            let measured = measure(&mut SimulatedTarget::new(device, BYTES), seed, &())?;
+            let verdict = &measured.verdict;
+            let ratio = verdict.random_over_in_order;
+            match expected {
+                Mapping::Pages => pages = pages.max(ratio),
+                Mapping::LogBlocks => merges = merges.min(ratio),
             }
+            let is_right = verdict.mapping == expected;
+            right += u64::from(is_right);
+            done += 1;
+            let kind = match verdict.mapping {
+                Mapping::Pages => "maps pages",
+                Mapping::LogBlocks => "log blocks",
+            };
+            table.row(vec![
+                (*name).to_owned(),
+                profile.ftl.clone(),
+                seed.to_string(),
+                format!("{ratio:.2}"),
+                measured.series_in_order.stalls.to_string(),
+                measured.series_random.stalls.to_string(),
+                kind.to_owned(),
+                if is_right { "yes" } else { "no" }.to_owned(),
+            ]);
         }
-        progress.step(total, total, "done");
-        let mut outcome = Outcome::new();
-        outcome.bar("right", right as f64 / total as f64);
-        outcome.bar("page_mapped_ratio_at_most", pages);
-        outcome.bar("log_block_ratio_at_least", merges);
-        outcome.setting("seeds_each", SEEDS);
-        outcome.setting("bytes_used", BYTES);
-        outcome.tables.push(table);
-        Ok(outcome)
     }
+    progress.step(total, total, "done");
+    let mut outcome = Outcome::new();
+    outcome.bar("right", right as f64 / total as f64);
+    outcome.bar("page_mapped_ratio_at_most", pages);
+    outcome.bar("log_block_ratio_at_least", merges);
+    outcome.setting("seeds_each", SEEDS);
+    outcome.setting("bytes_used", BYTES);
+    outcome.tables.push(table);
+    Ok(outcome)
 }

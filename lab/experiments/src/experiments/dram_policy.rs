@@ -22,10 +22,7 @@ use senko_plan::policies::{Lru, S3Fifo, S3FifoSettings};
 use senko_plan::requests::{self, Requests};
 use serde_json::json;
 
-use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
-
-/// The experiment.
-pub struct DramPolicy;
+use crate::{Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// Cache sizes, in shares of the footprint.
 const SHARES: [f64; 6] = [0.001, 0.01, 0.05, 0.1, 0.2, 0.4];
@@ -128,75 +125,69 @@ pub fn simulate(
     }
 }
 
-impl Experiment for DramPolicy {
-    fn name(&self) -> &'static str {
-        "dram-policy"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "dram-policy",
+    paper: Paper::Design,
+    source: "design question; Yang et al., SOSP 2023, against paper E's LRU tier",
+    text: "S3-FIFO finds more in the DRAM tier than LRU on most workloads, most clearly at small sizes",
+    sentences: &[],
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question; Yang et al., SOSP 2023, against paper E's LRU tier",
-            text: "S3-FIFO finds more in the DRAM tier than LRU on most workloads, most clearly at small sizes",
-            sentences: &[],
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let (keys, requests, shares) = match options.scale {
-            Scale::Full => (1_000_000, 10_000_000, SHARES.to_vec()),
-            Scale::Quick => (100_000, 1_000_000, vec![0.01, 0.1, 0.4]),
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let (keys, requests, shares) = match options.scale {
+        Scale::Full => (1_000_000, 10_000_000, SHARES.to_vec()),
+        Scale::Quick => (100_000, 1_000_000, vec![0.01, 0.1, 0.4]),
+    };
+    let mut run = Run {
+        outcome: Outcome::new(),
+        means: BTreeMap::new(),
+        gains: vec![Vec::new(); POLICIES.len()],
+        complete: true,
+    };
+    run.outcome
+        .setting("cache_sizes_in_shares_of_footprint", json!(shares));
+    run.outcome.setting("zipf_keys", keys);
+    run.outcome.setting("zipf_requests", requests);
+    run.outcome.setting("etc_header_bytes", HEADER_BYTES);
+    run.outcome
+        .setting("traces", options.traces.display().to_string());
+    let mut published = Table::new(
+        "LRU against published hit ratios",
+        &[
+            "trace",
+            "cache (pages)",
+            "published %",
+            "measured %",
+            "difference",
+        ],
+    );
+    for (done, (name, source, bases)) in WORKLOADS.iter().enumerate() {
+        progress.step(done as u64, WORKLOADS.len() as u64, name);
+        let stream = match source {
+            Source::Trace(file) => requests::from_trace(&options.traces.join("kv").join(file)),
+            Source::Zipf { s, etc_sizes } => requests::zipf(
+                *s,
+                keys,
+                requests,
+                etc_sizes.then_some(HEADER_BYTES),
+                options.seed,
+            ),
         };
-        let mut run = Run {
-            outcome: Outcome::new(),
-            means: BTreeMap::new(),
-            gains: vec![Vec::new(); POLICIES.len()],
-            complete: true,
-        };
-        run.outcome
-            .setting("cache_sizes_in_shares_of_footprint", json!(shares));
-        run.outcome.setting("zipf_keys", keys);
-        run.outcome.setting("zipf_requests", requests);
-        run.outcome.setting("etc_header_bytes", HEADER_BYTES);
-        run.outcome
-            .setting("traces", options.traces.display().to_string());
-        let mut published = Table::new(
-            "LRU against published hit ratios",
-            &[
-                "trace",
-                "cache (pages)",
-                "published %",
-                "measured %",
-                "difference",
-            ],
-        );
-        for (done, (name, source, bases)) in WORKLOADS.iter().enumerate() {
-            progress.step(done as u64, WORKLOADS.len() as u64, name);
-            let stream = match source {
-                Source::Trace(file) => requests::from_trace(&options.traces.join("kv").join(file)),
-                Source::Zipf { s, etc_sizes } => requests::zipf(
-                    *s,
-                    keys,
-                    requests,
-                    etc_sizes.then_some(HEADER_BYTES),
-                    options.seed,
-                ),
-            };
-            match stream {
-                Ok(stream) => {
-                    run.compare(name, &stream, &shares, bases);
-                    run.check_published(name, &stream, &mut published);
-                }
-                Err(error) => run.without(name, &format!("{error:#}")),
+        match stream {
+            Ok(stream) => {
+                run.compare(name, &stream, &shares, bases);
+                run.check_published(name, &stream, &mut published);
             }
+            Err(error) => run.without(name, &format!("{error:#}")),
         }
-        progress.step(WORKLOADS.len() as u64, WORKLOADS.len() as u64, "done");
-        if !published.rows.is_empty() {
-            run.outcome.tables.push(published);
-        }
-        Ok(run.finish())
     }
+    progress.step(WORKLOADS.len() as u64, WORKLOADS.len() as u64, "done");
+    if !published.rows.is_empty() {
+        run.outcome.tables.push(published);
+    }
+    Ok(run.finish())
 }
 
 struct Run {

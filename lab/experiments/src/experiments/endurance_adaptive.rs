@@ -21,12 +21,8 @@ use senko_ssd::spec::Spec;
 
 use super::endurance_loads::{self, Load};
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most,
-    judged,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
 };
-
-/// The experiment.
-pub struct EnduranceAdaptive;
 
 /// The adaptive buffer's rivals.
 pub const FIXED: [&str; 7] = [
@@ -141,66 +137,58 @@ const SENTENCES: &[Sentence] = &[judged(
     &[at_most("erases_over_best_per_trace", 1.03, 1.1)],
 )];
 
-impl Experiment for EnduranceAdaptive {
-    fn name(&self) -> &'static str {
-        "endurance-adaptive"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "endurance-adaptive",
+    paper: Paper::C,
+    source: "paper C, section 3.3 and conclusion",
+    text: "the erases of a write buffer that changes its policy with the load, over those of fixed policies",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::less("erases_over_best_per_trace", 1.03, 1.00),
+        Bar::less("erases_over_best_fixed", 1.00, 0.90),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::C,
-            source: "paper C, section 3.3 and conclusion",
-            text: "the erases of a write buffer that changes its policy with the load, over those of fixed policies",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::less("erases_over_best_per_trace", 1.03, 1.00),
-                    Bar::less("erases_over_best_fixed", 1.00, 0.90),
-                ]
-            },
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut outcome = Outcome::new();
+    if !options.traces.join("block").exists() {
+        for key in ["erases_over_best_per_trace", "erases_over_best_fixed"] {
+            let folder = options.traces.display();
+            outcome.miss(key, format!("there are no traces in {folder}"));
         }
+        return Ok(outcome);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut outcome = Outcome::new();
-        if !options.traces.join("block").exists() {
-            for key in ["erases_over_best_per_trace", "erases_over_best_fixed"] {
-                let folder = options.traces.display();
-                outcome.miss(key, format!("there are no traces in {folder}"));
-            }
-            return Ok(outcome);
-        }
-        let profile = Profile::find("paper-1gb")?;
-        let loads = endurance_loads::all(&options.traces, options.scale, &mut outcome)?;
-        let layers = ftl::ALL.iter().map(|entry| entry.name);
-        let layers: Vec<&'static str> = layers
-            .filter(|name| options.scale == Scale::Full || QUICK_LAYERS.contains(name))
-            .collect();
-        let mut cells = Vec::new();
-        for layer in &layers {
-            for load in &loads {
-                for full in [false, true] {
-                    if options.scale == Scale::Full || !full {
-                        cells.push(Cell { layer, load, full });
-                    }
+    let profile = Profile::find("paper-1gb")?;
+    let loads = endurance_loads::all(&options.traces, options.scale, &mut outcome)?;
+    let layers = ftl::ALL.iter().map(|entry| entry.name);
+    let layers: Vec<&'static str> = layers
+        .filter(|name| options.scale == Scale::Full || QUICK_LAYERS.contains(name))
+        .collect();
+    let mut cells = Vec::new();
+    for layer in &layers {
+        for load in &loads {
+            for full in [false, true] {
+                if options.scale == Scale::Full || !full {
+                    cells.push(Cell { layer, load, full });
                 }
             }
         }
-        let total = cells.len() as u64;
-        progress.step(0, total, "layers under loads");
-        let measured = endurance_loads::parallel(
-            &cells,
-            |cell| measure(&profile, cell),
-            |done| progress.step(done as u64, total, "layers under loads"),
-        );
-        let measured = measured.into_iter().collect::<Result<Vec<_>>>()?;
-        outcome.setting("profile", profile.name.as_str());
-        outcome.setting("buffer_bytes", profile.buffer_bytes);
-        outcome.setting("layers", layers.join(", "));
-        outcome.setting("page_access_limit", LIMIT);
-        report(&mut outcome, &cells, &measured);
-        Ok(outcome)
     }
+    let total = cells.len() as u64;
+    progress.step(0, total, "layers under loads");
+    let measured = endurance_loads::parallel(
+        &cells,
+        |cell| measure(&profile, cell),
+        |done| progress.step(done as u64, total, "layers under loads"),
+    );
+    let measured = measured.into_iter().collect::<Result<Vec<_>>>()?;
+    outcome.setting("profile", profile.name.as_str());
+    outcome.setting("buffer_bytes", profile.buffer_bytes);
+    outcome.setting("layers", layers.join(", "));
+    outcome.setting("page_access_limit", LIMIT);
+    report(&mut outcome, &cells, &measured);
+    Ok(outcome)
 }
 
 fn report(outcome: &mut Outcome, cells: &[Cell], measured: &[Option<Measured>]) {

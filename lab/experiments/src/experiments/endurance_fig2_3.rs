@@ -22,12 +22,9 @@ use senko_ssd::trace::TraceSpec;
 use senko_ssd::{Op, Request, plot};
 
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
-    judged, untested,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
+    untested,
 };
-
-/// The experiment.
-pub struct EnduranceFig2To3;
 
 /// Figure, trace, file.
 const FIGURE: (&str, &str, &str) = ("fig2", "Financial1", "Financial1_first10k.spc");
@@ -183,80 +180,74 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for EnduranceFig2To3 {
-    fn name(&self) -> &'static str {
-        "endurance-fig2-3"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "endurance-fig2-3",
+    paper: Paper::C,
+    source: "paper C, figures 2 and 3",
+    text: "where the first requests of Financial1 go, and how soon pages come back",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::C,
-            source: "paper C, figures 2 and 3",
-            text: "where the first requests of Financial1 go, and how soon pages come back",
-            sentences: SENTENCES,
-            bars: &[],
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut outcome = Outcome::new();
+    let mut table = Table::new(
+        format!("The first {REQUESTS} requests"),
+        &[
+            "figure",
+            "trace",
+            "writes",
+            "footprint MiB",
+            "sequential",
+            "after one of the last 32",
+            "pages written again",
+            "within 512 others",
+            "median of the others",
+        ],
+    );
+    let (figure, trace, file) = FIGURE;
+    progress.step(0, 1, trace);
+    let path = options.traces.join("block").join(file);
+    if !path.exists() {
+        let why = format!("there is no {}", path.display());
+        outcome.miss(format!("{figure}_write_percent"), why);
+        return Ok(outcome);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut outcome = Outcome::new();
-        let mut table = Table::new(
-            format!("The first {REQUESTS} requests"),
-            &[
-                "figure",
-                "trace",
-                "writes",
-                "footprint MiB",
-                "sequential",
-                "after one of the last 32",
-                "pages written again",
-                "within 512 others",
-                "median of the others",
-            ],
-        );
-        let (figure, trace, file) = FIGURE;
-        progress.step(0, 1, trace);
-        let path = options.traces.join("block").join(file);
-        if !path.exists() {
-            let why = format!("there is no {}", path.display());
-            outcome.miss(format!("{figure}_write_percent"), why);
-            return Ok(outcome);
-        }
-        let requests = read(&path)?;
-        let seen = Seen::of(&requests);
-        let picture = options
-            .scratch
-            .join(format!("senko-endurance-{figure}.svg"));
-        std::fs::write(&picture, plot::requests(trace, &requests))
-            .with_context(|| format!("cannot write {}", picture.display()))?;
-        outcome.setting(format!("{figure}_picture"), picture.display().to_string());
-        outcome.setting(format!("{figure}_requests"), requests.len());
-        table.row(vec![
-            figure.to_owned(),
-            trace.to_owned(),
-            format!("{:.1} %", seen.write_percent),
-            format!("{:.1}", seen.footprint_mib),
-            format!("{:.1} %", seen.sequential_percent),
-            format!("{:.1} %", seen.interleaved_percent),
-            format!("{:.1} %", seen.again_percent),
-            format!("{:.1} %", seen.near_percent),
-            seen.median_distance.to_string(),
-        ]);
-        for (key, number) in [
-            ("write_percent", seen.write_percent),
-            ("footprint_mib", seen.footprint_mib),
-            ("sequential_percent", seen.sequential_percent),
-            ("interleaved_percent", seen.interleaved_percent),
-            ("written_again_percent", seen.again_percent),
-            ("written_again_within_buffer_percent", seen.near_percent),
-            ("median_pages_between", f64::from(seen.median_distance)),
-        ] {
-            outcome.bar(format!("{figure}_{key}"), number);
-        }
-        outcome.tables.push(table);
-        outcome.setting("addresses", "as in the trace, devices dropped");
-        Ok(outcome)
+    let requests = read(&path)?;
+    let seen = Seen::of(&requests);
+    let picture = options
+        .scratch
+        .join(format!("senko-endurance-{figure}.svg"));
+    std::fs::write(&picture, plot::requests(trace, &requests))
+        .with_context(|| format!("cannot write {}", picture.display()))?;
+    outcome.setting(format!("{figure}_picture"), picture.display().to_string());
+    outcome.setting(format!("{figure}_requests"), requests.len());
+    table.row(vec![
+        figure.to_owned(),
+        trace.to_owned(),
+        format!("{:.1} %", seen.write_percent),
+        format!("{:.1}", seen.footprint_mib),
+        format!("{:.1} %", seen.sequential_percent),
+        format!("{:.1} %", seen.interleaved_percent),
+        format!("{:.1} %", seen.again_percent),
+        format!("{:.1} %", seen.near_percent),
+        seen.median_distance.to_string(),
+    ]);
+    for (key, number) in [
+        ("write_percent", seen.write_percent),
+        ("footprint_mib", seen.footprint_mib),
+        ("sequential_percent", seen.sequential_percent),
+        ("interleaved_percent", seen.interleaved_percent),
+        ("written_again_percent", seen.again_percent),
+        ("written_again_within_buffer_percent", seen.near_percent),
+        ("median_pages_between", f64::from(seen.median_distance)),
+    ] {
+        outcome.bar(format!("{figure}_{key}"), number);
     }
+    outcome.tables.push(table);
+    outcome.setting("addresses", "as in the trace, devices dropped");
+    Ok(outcome)
 }
 
 #[cfg(test)]

@@ -38,10 +38,7 @@ use crate::commits::{Contender, Order, Work};
 use crate::rig::recorded::RecordedDisk;
 use crate::rig::traffic::{self, Items, Load};
 use crate::rig::{Bench, Server, Spec, Steps};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct EnduranceLoop;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Bytes of a value.
 const VALUE: usize = 1000;
@@ -272,105 +269,96 @@ fn years(report: &Report, put: f64, cycles: u32) -> f64 {
     life / report.user_bytes as f64 / 365.25
 }
 
-impl Experiment for EnduranceLoop {
-    fn name(&self) -> &'static str {
-        "endurance-loop"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "endurance-loop",
+    paper: Paper::Design,
+    source: "papers A (section 6.2) and C (section 3) together; design",
+    text: "what each engine writes for a byte put, what a drive makes of it, and how long the drive lives",
+    sentences: &[],
+    bars: &[
+        Bar::less("dbm_programmed_over_leveldb", 1.0, 0.6),
+        Bar::less("store_programmed_over_rocksdb", 1.0, 0.7),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "papers A (section 6.2) and C (section 3) together; design",
-            text: "what each engine writes for a byte put, what a drive makes of it, and how long the drive lives",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("dbm_programmed_over_leveldb", 1.0, 0.6),
-                    Bar::less("store_programmed_over_rocksdb", 1.0, 0.7),
-                ]
-            },
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let sizes = bench.scaled(QUICK, FULL);
+    let mut run = Run {
+        bench: &bench,
+        sizes,
+        outcome: Outcome::new(),
+        recorded: Table::new(
+            "Recorded at the device",
+            &[
+                "engine",
+                "put MB",
+                "written MB",
+                "written over put",
+                "KiB a write",
+                "flushes",
+                "discarded MB",
+                "held at the end",
+            ],
+        ),
+        replayed: Table::new(
+            "Replayed on simulated drives of the same size",
+            &[
+                "engine, drive",
+                "programmed over written",
+                "programmed over put",
+                "erases",
+                "years",
+            ],
+        ),
+    };
+    let steps = Steps::new(progress, ENGINES.len() as u64 + 1);
+    for engine in &ENGINES {
+        steps.next(&format!("recording and replaying {}", engine.what));
+        if let Err(error) = run.measure(engine) {
+            run.outcome.miss(
+                format!("host_wa.{}", engine.name),
+                format!(
+                    "{error:#}; it would have shown what {} writes for each byte, and the life of a drive under it",
+                    engine.what
+                ),
+            );
         }
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let sizes = bench.scaled(QUICK, FULL);
-        let mut run = Run {
-            bench: &bench,
-            sizes,
-            outcome: Outcome::new(),
-            recorded: Table::new(
-                "Recorded at the device",
-                &[
-                    "engine",
-                    "put MB",
-                    "written MB",
-                    "written over put",
-                    "KiB a write",
-                    "flushes",
-                    "discarded MB",
-                    "held at the end",
-                ],
-            ),
-            replayed: Table::new(
-                "Replayed on simulated drives of the same size",
-                &[
-                    "engine, drive",
-                    "programmed over written",
-                    "programmed over put",
-                    "erases",
-                    "years",
-                ],
-            ),
-        };
-        let steps = Steps::new(progress, ENGINES.len() as u64 + 1);
-        for engine in &ENGINES {
-            steps.next(&format!("recording and replaying {}", engine.what));
-            if let Err(error) = run.measure(engine) {
-                run.outcome.miss(
-                    format!("host_wa.{}", engine.name),
-                    format!(
-                        "{error:#}; it would have shown what {} writes for each byte, and the life of a drive under it",
-                        engine.what
-                    ),
-                );
-            }
+    steps.next("last probe of the device");
+    let Run {
+        mut outcome,
+        recorded,
+        replayed,
+        ..
+    } = run;
+    for (one, other) in [("dbm", "leveldb"), ("store", "rocksdb")] {
+        let bars = outcome.bars();
+        let of =
+            |engine: &str, drive: &str| bars.get(&format!("programmed_over_put.{engine}.{drive}"));
+        let over = |(drive, ..): &(&str, &str, &str)| Some(of(one, drive)? / of(other, drive)?);
+        let worst = DRIVES.iter().filter_map(over).reduce(f64::max);
+        let key = format!("{one}_programmed_over_{other}");
+        match worst {
+            Some(worst) => outcome.bar(key, worst),
+            None => outcome.miss(key, "one of the two could not be recorded"),
         }
-        steps.next("last probe of the device");
-        let Run {
-            mut outcome,
-            recorded,
-            replayed,
-            ..
-        } = run;
-        for (one, other) in [("dbm", "leveldb"), ("store", "rocksdb")] {
-            let bars = outcome.bars();
-            let of = |engine: &str, drive: &str| {
-                bars.get(&format!("programmed_over_put.{engine}.{drive}"))
-            };
-            let over = |(drive, ..): &(&str, &str, &str)| Some(of(one, drive)? / of(other, drive)?);
-            let worst = DRIVES.iter().filter_map(over).reduce(f64::max);
-            let key = format!("{one}_programmed_over_{other}");
-            match worst {
-                Some(worst) => outcome.bar(key, worst),
-                None => outcome.miss(key, "one of the two could not be recorded"),
-            }
-        }
-        outcome.tables.extend([recorded, replayed]);
-        outcome.setting("disk_bytes", sizes.disk);
-        outcome.setting("keys", sizes.keys);
-        outcome.setting("updates", sizes.updates);
-        outcome.setting("value_bytes", VALUE);
-        outcome.setting("puts_between_syncs", BATCH);
-        outcome.setting("cache_memory_bytes", sizes.memory);
-        outcome.setting("cache_flash_bytes", sizes.flash);
-        outcome.setting("store_block_bytes", sizes.store_block);
-        outcome.setting("rocksdb_write_buffer_bytes", sizes.write_buffer);
-        outcome.setting("drives", json!(DRIVES));
-        outcome.setting("years", "at puts of the drive's size each day, wear level");
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
     }
+    outcome.tables.extend([recorded, replayed]);
+    outcome.setting("disk_bytes", sizes.disk);
+    outcome.setting("keys", sizes.keys);
+    outcome.setting("updates", sizes.updates);
+    outcome.setting("value_bytes", VALUE);
+    outcome.setting("puts_between_syncs", BATCH);
+    outcome.setting("cache_memory_bytes", sizes.memory);
+    outcome.setting("cache_flash_bytes", sizes.flash);
+    outcome.setting("store_block_bytes", sizes.store_block);
+    outcome.setting("rocksdb_write_buffer_bytes", sizes.write_buffer);
+    outcome.setting("drives", json!(DRIVES));
+    outcome.setting("years", "at puts of the drive's size each day, wear level");
+    bench.finish(&mut outcome)?;
+    Ok(outcome)
 }
 
 struct Run<'a> {

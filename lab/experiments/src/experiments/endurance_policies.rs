@@ -16,12 +16,9 @@ use senko_ssd::{buffer, ftl};
 
 use super::endurance_loads::{self, Load};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    at_most, judged, untested,
+    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
+    judged, untested,
 };
-
-/// The experiment.
-pub struct EndurancePolicies;
 
 /// Other choices for PUD-LRU.
 const PUD_LRU: [&str; 8] = [
@@ -124,81 +121,75 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for EndurancePolicies {
-    fn name(&self) -> &'static str {
-        "endurance-policies"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "endurance-policies",
+    paper: Paper::C,
+    source: "paper C, section 3",
+    text: "the erases, hits and times of every write buffer under every translation layer and load",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::C,
-            source: "paper C, section 3",
-            text: "the erases, hits and times of every write buffer under every translation layer and load",
-            sentences: SENTENCES,
-            bars: &[],
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut outcome = Outcome::new();
+    let buffers: Vec<Spec> = buffer::ALL
+        .iter()
+        .map(|entry| Spec::plain(entry.name))
+        .collect();
+    if !options.traces.join("block").exists() {
+        let folder = options.traces.display();
+        for buffer in &buffers {
+            outcome.miss(key(buffer), format!("there are no traces in {folder}"));
         }
+        return Ok(outcome);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut outcome = Outcome::new();
-        let buffers: Vec<Spec> = buffer::ALL
-            .iter()
-            .map(|entry| Spec::plain(entry.name))
-            .collect();
-        if !options.traces.join("block").exists() {
-            let folder = options.traces.display();
-            for buffer in &buffers {
-                outcome.miss(key(buffer), format!("there are no traces in {folder}"));
-            }
-            return Ok(outcome);
-        }
-        let profile = Profile::find("paper-1gb")?;
-        let loads = endurance_loads::all(&options.traces, options.scale, &mut outcome)?;
-        let layers: Vec<&'static str> = ftl::ALL
-            .iter()
-            .map(|entry| entry.name)
-            .filter(|name| options.scale == Scale::Full || QUICK_LAYERS.contains(name))
-            .collect();
-        let others = PUD_LRU[1..].iter().map(|text| Ok(text.parse()?));
-        let others = others.collect::<Result<Vec<Spec>>>()?;
-        let mut cells = Vec::new();
-        for layer in &layers {
-            for load in &loads {
-                for buffer in buffers.iter().chain(&others) {
-                    let buffer = buffer.clone();
-                    cells.push(Cell {
-                        layer,
-                        load,
-                        buffer,
-                    });
-                }
+    let profile = Profile::find("paper-1gb")?;
+    let loads = endurance_loads::all(&options.traces, options.scale, &mut outcome)?;
+    let layers: Vec<&'static str> = ftl::ALL
+        .iter()
+        .map(|entry| entry.name)
+        .filter(|name| options.scale == Scale::Full || QUICK_LAYERS.contains(name))
+        .collect();
+    let others = PUD_LRU[1..].iter().map(|text| Ok(text.parse()?));
+    let others = others.collect::<Result<Vec<Spec>>>()?;
+    let mut cells = Vec::new();
+    for layer in &layers {
+        for load in &loads {
+            for buffer in buffers.iter().chain(&others) {
+                let buffer = buffer.clone();
+                cells.push(Cell {
+                    layer,
+                    load,
+                    buffer,
+                });
             }
         }
-        let total = cells.len() as u64;
-        progress.step(0, total, "buffers under loads");
-        let measured = endurance_loads::parallel(
-            &cells,
-            |cell| measure(&profile, cell),
-            |done| progress.step(done as u64, total, "buffers under loads"),
-        );
-        let measured = measured.into_iter().collect::<Result<Vec<_>>>()?;
-        let each = buffers.len() + others.len();
-        let rows: Vec<_> = cells.chunks(each).zip(measured.chunks(each)).collect();
-        for layer in &layers {
-            outcome
-                .tables
-                .push(layer_table(layer, buffers.len(), &rows));
-        }
-        for (place, buffer) in buffers.iter().enumerate() {
-            outcome.bar(key(buffer), over_none(&rows, place));
-        }
-        sentences(&buffers, &rows, &mut outcome);
-        outcome.tables.push(pud_table(buffers.len(), &rows));
-        outcome.setting("profile", profile.name.as_str());
-        outcome.setting("buffer_bytes", profile.buffer_bytes);
-        outcome.setting("layers", layers.join(", "));
-        Ok(outcome)
     }
+    let total = cells.len() as u64;
+    progress.step(0, total, "buffers under loads");
+    let measured = endurance_loads::parallel(
+        &cells,
+        |cell| measure(&profile, cell),
+        |done| progress.step(done as u64, total, "buffers under loads"),
+    );
+    let measured = measured.into_iter().collect::<Result<Vec<_>>>()?;
+    let each = buffers.len() + others.len();
+    let rows: Vec<_> = cells.chunks(each).zip(measured.chunks(each)).collect();
+    for layer in &layers {
+        outcome
+            .tables
+            .push(layer_table(layer, buffers.len(), &rows));
+    }
+    for (place, buffer) in buffers.iter().enumerate() {
+        outcome.bar(key(buffer), over_none(&rows, place));
+    }
+    sentences(&buffers, &rows, &mut outcome);
+    outcome.tables.push(pud_table(buffers.len(), &rows));
+    outcome.setting("profile", profile.name.as_str());
+    outcome.setting("buffer_bytes", profile.buffer_bytes);
+    outcome.setting("layers", layers.join(", "));
+    Ok(outcome)
 }
 
 type Row<'a> = (&'a [Cell<'a>], &'a [Measured]);

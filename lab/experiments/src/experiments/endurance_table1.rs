@@ -25,11 +25,8 @@ use senko_ssd::trace::{Fold, Range, TraceSpec};
 use serde_json::json;
 
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, judged, near, untested,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, judged, near, untested,
 };
-
-/// The experiment.
-pub struct EnduranceTable1;
 
 const TRACE: &str = "block/Financial1_first10k.spc";
 
@@ -111,50 +108,44 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for EnduranceTable1 {
-    fn name(&self) -> &'static str {
-        "endurance-table1"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "endurance-table1",
+    paper: Paper::C,
+    source: "paper C, table 1",
+    text: "hits, erases and the speed of writes with a 2 MB LRU buffer before BAST, in every setting that the paper leaves open",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::C,
-            source: "paper C, table 1",
-            text: "hits, erases and the speed of writes with a 2 MB LRU buffer before BAST, in every setting that the paper leaves open",
-            sentences: SENTENCES,
-            bars: &[],
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut outcome = Outcome::new();
+    let path = options.traces.join(TRACE);
+    if !path.exists() {
+        for key in KEYS {
+            let why = format!("there is no {}", path.display());
+            outcome.miss(key, why);
         }
+        return Ok(outcome);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut outcome = Outcome::new();
-        let path = options.traces.join(TRACE);
-        if !path.exists() {
-            for key in KEYS {
-                let why = format!("there is no {}", path.display());
-                outcome.miss(key, why);
-            }
-            return Ok(outcome);
-        }
-        let workload = folded(&path)?;
-        let profile = Profile::find("paper-1gb")?;
-        let total = (LOG_BLOCKS.len() * VICTIMS.len() * FILLS.len()) as u64;
-        let mut rows = Vec::new();
-        for fill in FILLS {
-            for victim in VICTIMS {
-                for log_blocks in LOG_BLOCKS {
-                    progress.step(
-                        rows.len() as u64,
-                        total,
-                        &format!("{log_blocks} log blocks"),
-                    );
-                    rows.push(measure(&workload, &profile, log_blocks, victim, fill)?);
-                }
+    let workload = folded(&path)?;
+    let profile = Profile::find("paper-1gb")?;
+    let total = (LOG_BLOCKS.len() * VICTIMS.len() * FILLS.len()) as u64;
+    let mut rows = Vec::new();
+    for fill in FILLS {
+        for victim in VICTIMS {
+            for log_blocks in LOG_BLOCKS {
+                progress.step(
+                    rows.len() as u64,
+                    total,
+                    &format!("{log_blocks} log blocks"),
+                );
+                rows.push(measure(&workload, &profile, log_blocks, victim, fill)?);
             }
         }
-        report(&mut outcome, &rows, &profile);
-        Ok(outcome)
     }
+    report(&mut outcome, &rows, &profile);
+    Ok(outcome)
 }
 
 /// A trace, folded into the drive.

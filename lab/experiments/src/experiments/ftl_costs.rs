@@ -34,12 +34,9 @@ use senko_workload::permutation::Permutation;
 use senko_workload::zipf::Zipf;
 
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    at_most, judged, untested,
+    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
+    judged, untested,
 };
-
-/// The experiment.
-pub struct FtlCosts;
 
 const TRACE: &str = "block/Financial1_first10k.spc";
 const MIB: f64 = 1_048_576.0;
@@ -112,28 +109,22 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for FtlCosts {
-    fn name(&self) -> &'static str {
-        "ftl-costs"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "ftl-costs",
+    paper: Paper::A,
+    source: "paper A, sections 2.2.3 to 2.2.5, figures 8 to 12",
+    text: "what a small part of a map in RAM finds, what collection writes with TRIM and without, and what random writes cost with log blocks",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, sections 2.2.3 to 2.2.5, figures 8 to 12",
-            text: "what a small part of a map in RAM finds, what collection writes with TRIM and without, and what random writes cost with log blocks",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut outcome = Outcome::new();
-        maps(options, progress, &mut outcome)?;
-        forgotten(options, progress, &mut outcome)?;
-        series(options, progress, &mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut outcome = Outcome::new();
+    maps(options, progress, &mut outcome)?;
+    forgotten(options, progress, &mut outcome)?;
+    series(options, progress, &mut outcome)?;
+    Ok(outcome)
 }
 
 fn request(op: Op, page: u64) -> Request {
@@ -147,7 +138,7 @@ fn request(op: Op, page: u64) -> Request {
     }
 }
 
-fn run(drive: &mut Drive, requests: impl Iterator<Item = Request>) -> Result<Report> {
+fn drive_with(drive: &mut Drive, requests: impl Iterator<Item = Request>) -> Result<Report> {
     let requests = requests.map(Ok::<_, Error>);
     Ok(drive.run(requests, Load::Closed { depth: 1 })?)
 }
@@ -231,7 +222,7 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
                     drive.run(workload.requests(bytes)?, Load::Closed { depth: 1 })?;
                     drive.run(workload.requests(bytes)?, Load::Closed { depth: 1 })?
                 }
-                kind => run(&mut drive, (0..requests).map(|_| draw(kind == "even")))?,
+                kind => drive_with(&mut drive, (0..requests).map(|_| draw(kind == "even")))?,
             };
             let hits = 100.0 * report.layer.map_hits as f64 / report.layer.map_lookups as f64;
             cells.push(format!("{hits:.2}"));
@@ -283,14 +274,14 @@ fn forgotten(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) 
             let pages = drive.capacity_bytes() / PAGE;
             let kept = pages - pages * percent / 100;
             if trims {
-                run(
+                drive_with(
                     &mut drive,
                     (kept..pages).map(|page| request(Op::Trim, page)),
                 )?;
             }
             let mut rng = Rng::new(options.seed);
             let writes = (0..pages).map(|_| request(Op::Write, rng.below(kept)));
-            let report = run(&mut drive, writes)?;
+            let report = drive_with(&mut drive, writes)?;
             let written = report.page_write_amplification().unwrap_or(f64::NAN);
             cells.push(format!("{written:.3}"));
             both[usize::from(trims)] = written;

@@ -18,10 +18,7 @@ use senko_ssd::nand::{Endurance, Nand};
 use senko_ssd::spec::Spec;
 use serde_json::json;
 
-use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, untested};
-
-/// The experiment.
-pub struct FtlTable2;
+use crate::{Experiment, Options, Outcome, Paper, Progress, Sentence, Table, untested};
 
 /// The drive of the paper's tables 1 and 2.
 const PAGE_BYTES: u32 = 2048;
@@ -59,80 +56,74 @@ const SENTENCES: &[Sentence] = &[untested(
     "arithmetic on the number of pages; a test holds its digits",
 )];
 
-impl Experiment for FtlTable2 {
-    fn name(&self) -> &'static str {
-        "ftl-table2"
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "ftl-table2",
+    paper: Paper::A,
+    source: "paper A, table 2",
+    text: "the size of mapping tables by pages and by blocks",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
+
+fn run(_: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut outcome = Outcome::new();
+    let columns = [
+        "layer",
+        "paper MiB",
+        "MiB, fractional bits",
+        "MiB, whole bits",
+        "on flash MiB",
+    ];
+    let mut table = Table::new(
+        "Mapping tables of an 80 GiB drive, pages of 2 KiB, blocks of 128 KiB",
+        &columns,
+    );
+    for (name, entries, paper) in PAPER {
+        let mapping = Mapping::table(entries, entries);
+        let (fractional, whole) = row(&mut table, name, Some(paper), &mapping);
+        outcome.bar(format!("{name}_mib"), fractional);
+        outcome.bar(format!("{name}_whole_bits_mib"), whole);
     }
+    outcome.tables.push(table);
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, table 2",
-            text: "the size of mapping tables by pages and by blocks",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, _: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut outcome = Outcome::new();
-        let columns = [
-            "layer",
-            "paper MiB",
-            "MiB, fractional bits",
-            "MiB, whole bits",
-            "on flash MiB",
-        ];
-        let mut table = Table::new(
-            "Mapping tables of an 80 GiB drive, pages of 2 KiB, blocks of 128 KiB",
-            &columns,
-        );
-        for (name, entries, paper) in PAPER {
-            let mapping = Mapping::table(entries, entries);
-            let (fractional, whole) = row(&mut table, name, Some(paper), &mapping);
-            outcome.bar(format!("{name}_mib"), fractional);
-            outcome.bar(format!("{name}_whole_bits_mib"), whole);
-        }
-        outcome.tables.push(table);
-
-        let geometry = Geometry {
-            channels: 1,
-            dies: 1,
-            planes: 1,
-            blocks: BLOCKS + MORE_BLOCKS,
-            pages: PAGES,
-            page_bytes: PAGE_BYTES,
-            spare_bytes: 64,
+    let geometry = Geometry {
+        channels: 1,
+        dies: 1,
+        planes: 1,
+        blocks: BLOCKS + MORE_BLOCKS,
+        pages: PAGES,
+        page_bytes: PAGE_BYTES,
+        spare_bytes: 64,
+    };
+    let nand = Nand::new(geometry, None, &Endurance::default(), 1)?;
+    let mut layers = Table::new(
+        "What each layer says of itself on that drive, with its default options",
+        &columns,
+    );
+    let steps = ftl::ALL.len() as u64;
+    for (step, entry) in ftl::ALL.iter().enumerate() {
+        progress.step(step as u64, steps, entry.name);
+        // DFTL's map also lies on the flash, which must have room for it.
+        let logical_pages = BLOCKS * PAGES;
+        let fits = ftl::build(&Spec::plain(entry.name), &nand, logical_pages);
+        let (layer, note) = match fits {
+            Ok(layer) => (layer, ""),
+            Err(_) => {
+                let less = logical_pages / 100 * 98;
+                let layer = ftl::build(&Spec::plain(entry.name), &nand, less)?;
+                (layer, " (98 % of the pages)")
+            }
         };
-        let nand = Nand::new(geometry, None, &Endurance::default(), 1)?;
-        let mut layers = Table::new(
-            "What each layer says of itself on that drive, with its default options",
-            &columns,
+        row(
+            &mut layers,
+            &format!("{}{note}", layer.spec()),
+            None,
+            &layer.mapping(),
         );
-        let steps = ftl::ALL.len() as u64;
-        for (step, entry) in ftl::ALL.iter().enumerate() {
-            progress.step(step as u64, steps, entry.name);
-            // DFTL's map also lies on the flash, which must have room for it.
-            let logical_pages = BLOCKS * PAGES;
-            let fits = ftl::build(&Spec::plain(entry.name), &nand, logical_pages);
-            let (layer, note) = match fits {
-                Ok(layer) => (layer, ""),
-                Err(_) => {
-                    let less = logical_pages / 100 * 98;
-                    let layer = ftl::build(&Spec::plain(entry.name), &nand, less)?;
-                    (layer, " (98 % of the pages)")
-                }
-            };
-            row(
-                &mut layers,
-                &format!("{}{note}", layer.spec()),
-                None,
-                &layer.mapping(),
-            );
-        }
-        outcome.tables.push(layers);
-        outcome.setting("geometry", json!(geometry));
-        outcome.setting("logical_pages", BLOCKS * PAGES);
-        Ok(outcome)
     }
+    outcome.tables.push(layers);
+    outcome.setting("geometry", json!(geometry));
+    outcome.setting("logical_pages", BLOCKS * PAGES);
+    Ok(outcome)
 }

@@ -17,13 +17,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 use senko_plan::count::Basis;
 use senko_plan::curve::{Curve, FOLLOWED, Policy, simulate};
 use senko_plan::requests::{self, Requests};
-
-/// The experiment.
-pub struct PlanAccuracy;
 
 /// Cache sizes, in shares of all objects or bytes.
 const SHARES: [f64; 6] = [0.01, 0.03, 0.1, 0.3, 0.6, 0.9];
@@ -64,101 +61,95 @@ fn key_traces(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-impl Experiment for PlanAccuracy {
-    fn name(&self) -> &'static str {
-        "plan-accuracy"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "plan-accuracy",
+    paper: Paper::Design,
+    source: "design question; Waldspurger et al., FAST 2015 (SHARDS)",
+    text: "The hit ratios of senko plan are those of the cache that it plans, within 2 points of 100.",
+    sentences: &[],
+    bars: &[Bar::less("hit_ratio_error", 0.02, 0.01)],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question; Waldspurger et al., FAST 2015 (SHARDS)",
-            text: "The hit ratios of senko plan are those of the cache that it plans, within 2 points of 100.",
-            sentences: &[],
-            bars: const { &[Bar::less("hit_ratio_error", 0.02, 0.01)] },
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let (keys, drawn) = match options.scale {
+        Scale::Full => (2_000_000, 16_000_000),
+        Scale::Quick => (500_000, 2_000_000),
+    };
+    let mut run = Run {
+        outcome: Outcome::new(),
+        largest: [0.0; FOLLOW.len()],
+        table: Table::new(
+            "Largest deviation of the curve's hit ratio from the simulated policy",
+            &[
+                "stream",
+                "policy",
+                "error, as senko plan",
+                "error, following 20,000",
+                "error, following 5,000",
+                "requests",
+                "objects",
+                "followed",
+            ],
+        ),
+        seed: options.seed,
+    };
+    let folder = options.traces.join("kv");
+    let files = key_traces(&folder);
+    let total = (files.as_ref().map_or(0, Vec::len) + ZIPF.len()) as u64;
+    for (done, s) in ZIPF.into_iter().enumerate() {
+        progress.step(done as u64, total, "keys by Zipf's law");
+        let stream = requests::zipf(s, keys, drawn, None, options.seed)?;
+        run.compare(&format!("Zipf {s}"), &stream);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let (keys, drawn) = match options.scale {
-            Scale::Full => (2_000_000, 16_000_000),
-            Scale::Quick => (500_000, 2_000_000),
-        };
-        let mut run = Run {
-            outcome: Outcome::new(),
-            largest: [0.0; FOLLOW.len()],
-            table: Table::new(
-                "Largest deviation of the curve's hit ratio from the simulated policy",
-                &[
-                    "stream",
-                    "policy",
-                    "error, as senko plan",
-                    "error, following 20,000",
-                    "error, following 5,000",
-                    "requests",
-                    "objects",
-                    "followed",
-                ],
-            ),
-            seed: options.seed,
-        };
-        let folder = options.traces.join("kv");
-        let files = key_traces(&folder);
-        let total = (files.as_ref().map_or(0, Vec::len) + ZIPF.len()) as u64;
-        for (done, s) in ZIPF.into_iter().enumerate() {
-            progress.step(done as u64, total, "keys by Zipf's law");
-            let stream = requests::zipf(s, keys, drawn, None, options.seed)?;
-            run.compare(&format!("Zipf {s}"), &stream);
-        }
-        let mut all = true;
-        match &files {
-            Ok(files) => {
-                for (done, file) in (ZIPF.len()..).zip(files) {
-                    let name = file.file_name().unwrap_or_default().to_string_lossy();
-                    progress.step(done as u64, total, &name);
-                    match requests::from_trace(file) {
-                        Ok(stream) => run.compare(&name, &stream),
-                        Err(error) => {
-                            run.outcome
-                                .miss(format!("trace.{name}"), format!("{error:#}"));
-                            all = false;
-                        }
+    let mut all = true;
+    match &files {
+        Ok(files) => {
+            for (done, file) in (ZIPF.len()..).zip(files) {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                progress.step(done as u64, total, &name);
+                match requests::from_trace(file) {
+                    Ok(stream) => run.compare(&name, &stream),
+                    Err(error) => {
+                        run.outcome
+                            .miss(format!("trace.{name}"), format!("{error:#}"));
+                        all = false;
                     }
                 }
             }
-            Err(error) => {
-                run.outcome.miss(
-                    "traces",
-                    format!(
-                        "{error:#}: it would have held the curves against the policy on traces of real \
-                         caches; --traces names a folder whose folder kv has some (docs/lab/guide.md)"
-                    ),
-                );
-                all = options.scale == Scale::Quick;
-            }
         }
-        progress.step(total, total, "done");
-        let Run {
-            mut outcome,
-            largest,
-            table,
-            ..
-        } = run;
-        for (key, error) in KEYS.into_iter().zip(largest) {
-            if all {
-                outcome.bar(key, error);
-            } else {
-                outcome.miss(key, "the largest error over all traces needs all of them");
-            }
+        Err(error) => {
+            run.outcome.miss(
+                "traces",
+                format!(
+                    "{error:#}: it would have held the curves against the policy on traces of real \
+                     caches; --traces names a folder whose folder kv has some (docs/lab/guide.md)"
+                ),
+            );
+            all = options.scale == Scale::Quick;
         }
-        outcome.setting("followed", json!(FOLLOW));
-        outcome.setting("cache_sizes_in_shares_of_all", json!(SHARES));
-        outcome.setting("zipf_keys", keys);
-        outcome.setting("zipf_requests", drawn);
-        outcome.setting("traces", folder.display().to_string());
-        outcome.tables.push(table);
-        Ok(outcome)
     }
+    progress.step(total, total, "done");
+    let Run {
+        mut outcome,
+        largest,
+        table,
+        ..
+    } = run;
+    for (key, error) in KEYS.into_iter().zip(largest) {
+        if all {
+            outcome.bar(key, error);
+        } else {
+            outcome.miss(key, "the largest error over all traces needs all of them");
+        }
+    }
+    outcome.setting("followed", json!(FOLLOW));
+    outcome.setting("cache_sizes_in_shares_of_all", json!(SHARES));
+    outcome.setting("zipf_keys", keys);
+    outcome.setting("zipf_requests", drawn);
+    outcome.setting("traces", folder.display().to_string());
+    outcome.tables.push(table);
+    Ok(outcome)
 }
 
 struct Run {

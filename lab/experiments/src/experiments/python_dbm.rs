@@ -9,7 +9,7 @@
 use anyhow::Result;
 
 use crate::rig::Bench;
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, python};
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, python};
 
 const PROGRAM: &str = include_str!("../python/dbm.py");
 const KEYS: [&str; 4] = [
@@ -19,54 +19,43 @@ const KEYS: [&str; 4] = [
     "shelve_over_sqlite3",
 ];
 
-/// The experiment.
-pub struct PythonDbm;
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "python-dbm",
+    paper: Paper::Design,
+    source: "design: Python's users change from dbm.gnu and SQLite",
+    text: "the DBM from Python is no slower than dbm.gnu, and its shelves than SQLite's",
+    sentences: &[],
+    bars: &[
+        Bar::more("set_over_gnu", 1.0, 2.0),
+        Bar::more("get_over_gnu", 1.0, 2.0),
+        Bar::more("iterate_over_gnu", 1.0, 3.0),
+        Bar::more("shelve_over_sqlite3", 1.5, 3.0),
+    ],
+    run,
+};
 
-impl Experiment for PythonDbm {
-    fn name(&self) -> &'static str {
-        "python-dbm"
-    }
-
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design: Python's users change from dbm.gnu and SQLite",
-            text: "the DBM from Python is no slower than dbm.gnu, and its shelves than SQLite's",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::more("set_over_gnu", 1.0, 2.0),
-                    Bar::more("get_over_gnu", 1.0, 2.0),
-                    Bar::more("iterate_over_gnu", 1.0, 3.0),
-                    Bar::more("shelve_over_sqlite3", 1.5, 3.0),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        bench.scratch.need(2 << 30)?;
-        let (records, rounds) = (bench.scaled(100_000, 1_000_000), bench.scaled(3, 5));
-        let objects = bench.scaled(1000, 10_000);
-        outcome.setting("records", records);
-        outcome.setting("rounds", rounds);
-        outcome.setting("objects", objects);
-        let arguments = [
-            bench.scratch.folder().display().to_string(),
-            records.to_string(),
-            rounds.to_string(),
-            objects.to_string(),
-        ];
-        python::measure(
-            &python::interpreter(),
-            PROGRAM,
-            &arguments,
-            &KEYS,
-            &mut outcome,
-        )?;
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    bench.scratch.need(2 << 30)?;
+    let (records, rounds) = (bench.scaled(100_000, 1_000_000), bench.scaled(3, 5));
+    let objects = bench.scaled(1000, 10_000);
+    outcome.setting("records", records);
+    outcome.setting("rounds", rounds);
+    outcome.setting("objects", objects);
+    let arguments = [
+        bench.scratch.folder().display().to_string(),
+        records.to_string(),
+        rounds.to_string(),
+        objects.to_string(),
+    ];
+    python::measure(
+        &python::interpreter(),
+        PROGRAM,
+        &arguments,
+        &KEYS,
+        &mut outcome,
+    )?;
+    bench.finish(&mut outcome)?;
+    Ok(outcome)
 }

@@ -7,48 +7,39 @@
 use anyhow::Result;
 
 use crate::rig::Bench;
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, python};
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, python};
 
 const PROGRAM: &str = include_str!("../python/ssd.py");
 
-/// The experiment.
-pub struct PythonSsd;
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "python-ssd",
+    paper: Paper::Design,
+    source: "design: notebooks run the simulator",
+    text: "a run from Python takes as long as the command's",
+    sentences: &[],
+    bars: &[Bar::less("overhead", 1.05, 1.02)],
+    run,
+};
 
-impl Experiment for PythonSsd {
-    fn name(&self) -> &'static str {
-        "python-ssd"
-    }
-
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design: notebooks run the simulator",
-            text: "a run from Python takes as long as the command's",
-            sentences: &[],
-            bars: const { &[Bar::less("overhead", 1.05, 1.02)] },
-        }
-    }
-
-    fn run(&self, options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let (requests, rounds) = (bench.scaled(4_000_000, 20_000_000), 3);
-        let workload = format!("zipf:count={requests},rate=500,pages=100000");
-        outcome.setting("workload", workload.as_str());
-        outcome.setting("rounds", rounds);
-        let arguments = [
-            options.program.display().to_string(),
-            workload,
-            rounds.to_string(),
-        ];
-        python::measure(
-            &python::interpreter(),
-            PROGRAM,
-            &arguments,
-            &["overhead"],
-            &mut outcome,
-        )?;
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let (requests, rounds) = (bench.scaled(4_000_000, 20_000_000), 3);
+    let workload = format!("zipf:count={requests},rate=500,pages=100000");
+    outcome.setting("workload", workload.as_str());
+    outcome.setting("rounds", rounds);
+    let arguments = [
+        options.program.display().to_string(),
+        workload,
+        rounds.to_string(),
+    ];
+    python::measure(
+        &python::interpreter(),
+        PROGRAM,
+        &arguments,
+        &["overhead"],
+        &mut outcome,
+    )?;
+    bench.finish(&mut outcome)?;
+    Ok(outcome)
 }

@@ -7,44 +7,35 @@
 use anyhow::Result;
 
 use crate::rig::Bench;
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, python};
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, python};
 
 const PROGRAM: &str = include_str!("../python/sweep.py");
 
-/// The experiment.
-pub struct PythonSweep;
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "python-sweep",
+    paper: Paper::Design,
+    source: "design: sweeps of the simulator scale with processes",
+    text: "two processes run a sweep nearly twice as fast as one",
+    sentences: &[],
+    bars: &[Bar::more("speedup2", 1.7, 1.9)],
+    run,
+};
 
-impl Experiment for PythonSweep {
-    fn name(&self) -> &'static str {
-        "python-sweep"
-    }
-
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design: sweeps of the simulator scale with processes",
-            text: "two processes run a sweep nearly twice as fast as one",
-            sentences: &[],
-            bars: const { &[Bar::more("speedup2", 1.7, 1.9)] },
-        }
-    }
-
-    fn run(&self, options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let (requests, rounds) = (bench.scaled(50_000, 500_000), 3);
-        outcome.setting("cells", 40);
-        outcome.setting("requests", requests);
-        outcome.setting("rounds", rounds);
-        let arguments = [requests.to_string(), rounds.to_string()];
-        python::measure(
-            &python::interpreter(),
-            PROGRAM,
-            &arguments,
-            &["speedup2"],
-            &mut outcome,
-        )?;
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let (requests, rounds) = (bench.scaled(50_000, 500_000), 3);
+    outcome.setting("cells", 40);
+    outcome.setting("requests", requests);
+    outcome.setting("rounds", rounds);
+    let arguments = [requests.to_string(), rounds.to_string()];
+    python::measure(
+        &python::interpreter(),
+        PROGRAM,
+        &arguments,
+        &["speedup2"],
+        &mut outcome,
+    )?;
+    bench.finish(&mut outcome)?;
+    Ok(outcome)
 }

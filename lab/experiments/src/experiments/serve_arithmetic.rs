@@ -24,12 +24,7 @@ use senko_workload::{KeyShape, KeySpace, Op, Popularity, ValueLen};
 
 use crate::rig::wire::Client;
 use crate::rig::{Bench, Items, Load, Server, Spec, Steps, end, process, traffic};
-use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, judged, near,
-};
-
-/// The experiment.
-pub struct ServeArithmetic;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, judged, near};
 
 /// A kind of command: its name, and the mix that consists only of it. The load generator has no
 /// touches.
@@ -81,98 +76,90 @@ const SENTENCES: &[Sentence] = &[judged(
 )
 .steady()];
 
-impl Experiment for ServeArithmetic {
-    fn name(&self) -> &'static str {
-        "serve-arithmetic"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-arithmetic",
+    paper: Paper::B,
+    source: "paper B, sections 3.4 and 6",
+    text: "reads, writes and processor time of incr and append, on DRAM and on flash",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::less("wrong_answers_flash", 0.0, 0.0),
+        Bar::less("wrong_answers_dram", 0.0, 0.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::B,
-            source: "paper B, sections 3.4 and 6",
-            text: "reads, writes and processor time of incr and append, on DRAM and on flash",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::less("wrong_answers_flash", 0.0, 0.0),
-                    Bar::less("wrong_answers_dram", 0.0, 0.0),
-                ]
-            },
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let steps = Steps::new(progress, 3 * (2 + COMMANDS.len() as u64) + 1);
+    let mut tables = [
+        Table::new(
+            "One command an item, one connection, 64 at a time",
+            &[
+                "server",
+                "command",
+                "server us",
+                "reads a command",
+                "bytes written a command",
+            ],
+        ),
+        Table::new(
+            format!("{MIX}, and gets: {CONNECTIONS} connections, every answer checked"),
+            &[
+                "server",
+                "requests a second",
+                "server us",
+                "change p99 us",
+                "changes",
+                "answers checked",
+                "wrong answers",
+            ],
+        ),
+    ];
+    outcome.setting("mix", MIX);
+    for (tier, bars) in [
+        (
+            Tier::Flash,
+            &[
+                "reads_per_incr_flash",
+                "reads_per_append_flash",
+                "wrong_answers_flash",
+            ],
+        ),
+        (
+            Tier::Dram,
+            &[
+                "cpu_us_incr_dram",
+                "cpu_us_append_dram",
+                "wrong_answers_dram",
+            ],
+        ),
+        (
+            Tier::Memcached,
+            &[
+                "cpu_us_incr_memcached",
+                "cpu_us_append_memcached",
+                "wrong_answers_memcached",
+            ],
+        ),
+    ] {
+        let ended = run_tier(&bench, &steps, tier, &mut outcome, &mut tables);
+        outcome.part(bars, ended);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let steps = Steps::new(progress, 3 * (2 + COMMANDS.len() as u64) + 1);
-        let mut tables = [
-            Table::new(
-                "One command an item, one connection, 64 at a time",
-                &[
-                    "server",
-                    "command",
-                    "server us",
-                    "reads a command",
-                    "bytes written a command",
-                ],
-            ),
-            Table::new(
-                format!("{MIX}, and gets: {CONNECTIONS} connections, every answer checked"),
-                &[
-                    "server",
-                    "requests a second",
-                    "server us",
-                    "change p99 us",
-                    "changes",
-                    "answers checked",
-                    "wrong answers",
-                ],
-            ),
-        ];
-        outcome.setting("mix", MIX);
-        for (tier, bars) in [
-            (
-                Tier::Flash,
-                &[
-                    "reads_per_incr_flash",
-                    "reads_per_append_flash",
-                    "wrong_answers_flash",
-                ],
-            ),
-            (
-                Tier::Dram,
-                &[
-                    "cpu_us_incr_dram",
-                    "cpu_us_append_dram",
-                    "wrong_answers_dram",
-                ],
-            ),
-            (
-                Tier::Memcached,
-                &[
-                    "cpu_us_incr_memcached",
-                    "cpu_us_append_memcached",
-                    "wrong_answers_memcached",
-                ],
-            ),
+    for word in ["incr", "append"] {
+        let cpu = |of: &str| outcome.bars().get(&format!("cpu_us_{of}")).copied();
+        let this = cpu(&format!("{word}_dram"));
+        for (name, other) in [
+            ("set_dram", cpu("set_dram")),
+            ("memcached", cpu(&format!("{word}_memcached"))),
         ] {
-            let ended = run_tier(&bench, &steps, tier, &mut outcome, &mut tables);
-            outcome.part(bars, ended);
-        }
-        for word in ["incr", "append"] {
-            let cpu = |of: &str| outcome.bars().get(&format!("cpu_us_{of}")).copied();
-            let this = cpu(&format!("{word}_dram"));
-            for (name, other) in [
-                ("set_dram", cpu("set_dram")),
-                ("memcached", cpu(&format!("{word}_memcached"))),
-            ] {
-                if let (Some(this), Some(other)) = (this, other) {
-                    outcome.bar(format!("{word}_cpu_over_{name}"), this / other);
-                }
+            if let (Some(this), Some(other)) = (this, other) {
+                outcome.bar(format!("{word}_cpu_over_{name}"), this / other);
             }
         }
-        end(&bench, &steps, outcome, tables)
     }
+    end(&bench, &steps, outcome, tables)
 }
 
 /// The items of a command, or of the mix.

@@ -23,63 +23,52 @@ use serde_json::json;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::traffic;
 use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, end, over, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct ServeCores;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Most of its core that one worker may use in the open loop, in percent.
 const BUSY: f64 = 75.0;
 const CONNECTIONS: usize = 64;
 
-impl Experiment for ServeCores {
-    fn name(&self) -> &'static str {
-        "serve-cores"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-cores",
+    paper: Paper::Design,
+    source: "design question: a shard a worker, requests that arrive at the wrong one",
+    text: "crossing from one worker to the shard of another costs a GET at most a quarter more processor time",
+    sentences: &[],
+    bars: &[
+        Bar::less("cpu_per_get_t2_over_t1", 1.25, 1.1),
+        Bar::less("flash_cpu_per_get_t2_over_t1", 1.25, 1.1),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question: a shard a worker, requests that arrive at the wrong one",
-            text: "crossing from one worker to the shard of another costs a GET at most a quarter more processor time",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("cpu_per_get_t2_over_t1", 1.25, 1.1),
-                    Bar::less("flash_cpu_per_get_t2_over_t1", 1.25, 1.1),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let cores = [bench.cores()[0], bench.cores()[1]];
-        let mut run = Run {
-            steps: Steps::new(progress, 6),
-            bench: &bench,
-            cores,
-            rounds: bench.scaled(4, 25),
-            window: Duration::from_secs(bench.scaled(1, 3)),
-            outcome: Outcome::new(),
-            table: Table::new("One worker and two, medians of the rounds", &COLUMNS),
-        };
-        run.outcome.setting("connections", CONNECTIONS);
-        run.outcome.setting("rounds", run.rounds);
-        run.outcome.setting("window_seconds", run.window.as_secs());
-        run.outcome.setting("cores_of_two_workers", json!(cores));
-        let keys = bench.scaled(100_000, 1_000_000);
-        let ended = run.compare("", &Items::fixed(keys, 16, 1000), None);
-        run.outcome.part(&["cpu_per_get_t2_over_t1"], ended);
-        let pages = bench.scaled(1 << 16, 1 << 20);
-        let ended = run.compare(
-            "flash_",
-            &Items::fixed(pages, 16, 3900),
-            Some(pages * PAGE_SIZE as u64),
-        );
-        run.outcome.part(&["flash_cpu_per_get_t2_over_t1"], ended);
-        end(&bench, &run.steps, run.outcome, [run.table])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let cores = [bench.cores()[0], bench.cores()[1]];
+    let mut run = Run {
+        steps: Steps::new(progress, 6),
+        bench: &bench,
+        cores,
+        rounds: bench.scaled(4, 25),
+        window: Duration::from_secs(bench.scaled(1, 3)),
+        outcome: Outcome::new(),
+        table: Table::new("One worker and two, medians of the rounds", &COLUMNS),
+    };
+    run.outcome.setting("connections", CONNECTIONS);
+    run.outcome.setting("rounds", run.rounds);
+    run.outcome.setting("window_seconds", run.window.as_secs());
+    run.outcome.setting("cores_of_two_workers", json!(cores));
+    let keys = bench.scaled(100_000, 1_000_000);
+    let ended = run.compare("", &Items::fixed(keys, 16, 1000), None);
+    run.outcome.part(&["cpu_per_get_t2_over_t1"], ended);
+    let pages = bench.scaled(1 << 16, 1 << 20);
+    let ended = run.compare(
+        "flash_",
+        &Items::fixed(pages, 16, 3900),
+        Some(pages * PAGE_SIZE as u64),
+    );
+    run.outcome.part(&["flash_cpu_per_get_t2_over_t1"], ended);
+    end(&bench, &run.steps, run.outcome, [run.table])
 }
 
 struct Run<'a> {

@@ -25,12 +25,8 @@ use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, end, over, process, put};
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    judged,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged,
 };
-
-/// The experiment.
-pub struct ServeDramFlashRatio;
 
 /// Bytes a second for filling extstore: if it is faster, extstore drops more items than it must.
 /// The warm-up brings popular items back.
@@ -100,78 +96,70 @@ const SENTENCES: &[Sentence] = &[
     .in_full(),
 ];
 
-impl Experiment for ServeDramFlashRatio {
-    fn name(&self) -> &'static str {
-        "serve-dram-flash-ratio"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-dram-flash-ratio",
+    paper: Paper::E,
+    source: "paper E, figure 4",
+    text: "hits a second with a part of the data in DRAM, over all in DRAM, extstore and swap",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::more("etc_1to10_over_dram", 0.86, 1.00),
+        Bar::more("etc_1to10_over_extstore", 1.4, 1.7),
+        Bar::more("etc_1to10_over_swap", 8.0, 12.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::E,
-            source: "paper E, figure 4",
-            text: "hits a second with a part of the data in DRAM, over all in DRAM, extstore and swap",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::more("etc_1to10_over_dram", 0.86, 1.00),
-                    Bar::more("etc_1to10_over_extstore", 1.4, 1.7),
-                    Bar::more("etc_1to10_over_swap", 8.0, 12.0),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
-        let keys = bench.scaled(600_000, 4_000_000);
-        // ETC's items are so small that with as few of them, the DRAM at this ratio would be less
-        // than a server starts with.
-        let etc_keys = bench.scaled(2_500_000, 4_000_000);
-        let cap = 100_000;
-        // The sizes that are compared with bars come first, in case the run is stopped.
-        let series = [
-            ("etc", Items::etc(etc_keys, cap)),
-            ("fixed", Items::fixed(keys, 64, 1000)),
-        ];
-        let mut run = Run {
-            steps: Steps::new(progress, 3 + 10 * ratios.len() as u64),
-            bench: &bench,
-            rounds: bench.scaled(3, 9),
-            window: Duration::from_secs(bench.scaled(1, 3)),
-            // After as many requests as there are items, DRAM has most of the popular items; after
-            // twice as many, all of them.
-            warm_up: Duration::from_secs(bench.scaled(12, 90)),
-            outcome: Outcome::new(),
-            table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
-        };
-        run.outcome.setting("fixed_keys", keys);
-        run.outcome.setting("etc_keys", etc_keys);
-        run.outcome.setting("fixed_key_bytes", 64);
-        run.outcome.setting("fixed_value_bytes", 1000);
-        run.outcome.setting("etc_longest_value", cap);
-        run.outcome.setting("popularity", ZIPF.to_string());
-        run.outcome.setting("ratios", json!(ratios));
-        run.outcome.setting("connections", CONNECTIONS);
-        run.outcome.setting("rounds", run.rounds);
-        run.outcome.setting("window_seconds", run.window.as_secs());
-        run.outcome
-            .setting("warm_up_seconds", run.warm_up.as_secs());
-        for (name, items) in series {
-            let over = |rival| format!("{name}_1to10_over_{rival}");
-            let [dram, extstore, swap] = ["dram", "extstore", "swap"].map(over);
-            if name == "fixed" && options.scale == Scale::Quick {
-                for key in [dram, extstore, swap] {
-                    let why = "a quick run has items of Facebook's sizes only";
-                    run.outcome.miss(key, why);
-                }
-                continue;
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
+    let keys = bench.scaled(600_000, 4_000_000);
+    // ETC's items are so small that with as few of them, the DRAM at this ratio would be less
+    // than a server starts with.
+    let etc_keys = bench.scaled(2_500_000, 4_000_000);
+    let cap = 100_000;
+    // The sizes that are compared with bars come first, in case the run is stopped.
+    let series = [
+        ("etc", Items::etc(etc_keys, cap)),
+        ("fixed", Items::fixed(keys, 64, 1000)),
+    ];
+    let mut run = Run {
+        steps: Steps::new(progress, 3 + 10 * ratios.len() as u64),
+        bench: &bench,
+        rounds: bench.scaled(3, 9),
+        window: Duration::from_secs(bench.scaled(1, 3)),
+        // After as many requests as there are items, DRAM has most of the popular items; after
+        // twice as many, all of them.
+        warm_up: Duration::from_secs(bench.scaled(12, 90)),
+        outcome: Outcome::new(),
+        table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
+    };
+    run.outcome.setting("fixed_keys", keys);
+    run.outcome.setting("etc_keys", etc_keys);
+    run.outcome.setting("fixed_key_bytes", 64);
+    run.outcome.setting("fixed_value_bytes", 1000);
+    run.outcome.setting("etc_longest_value", cap);
+    run.outcome.setting("popularity", ZIPF.to_string());
+    run.outcome.setting("ratios", json!(ratios));
+    run.outcome.setting("connections", CONNECTIONS);
+    run.outcome.setting("rounds", run.rounds);
+    run.outcome.setting("window_seconds", run.window.as_secs());
+    run.outcome
+        .setting("warm_up_seconds", run.warm_up.as_secs());
+    for (name, items) in series {
+        let over = |rival| format!("{name}_1to10_over_{rival}");
+        let [dram, extstore, swap] = ["dram", "extstore", "swap"].map(over);
+        if name == "fixed" && options.scale == Scale::Quick {
+            for key in [dram, extstore, swap] {
+                let why = "a quick run has items of Facebook's sizes only";
+                run.outcome.miss(key, why);
             }
-            let ended = run.series(name, &items, &ratios);
-            run.outcome.part(&[&dram, &extstore, &swap], ended);
+            continue;
         }
-        end(&bench, &run.steps, run.outcome, [run.table])
+        let ended = run.series(name, &items, &ratios);
+        run.outcome.part(&[&dram, &extstore, &swap], ended);
     }
+    end(&bench, &run.steps, run.outcome, [run.table])
 }
 
 struct Run<'a> {

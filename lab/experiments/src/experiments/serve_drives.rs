@@ -27,10 +27,7 @@ use crate::rig::traffic;
 use crate::rig::{
     Bench, Figure, Items, Load, Series, Server, Steps, Window, end, median, over, put,
 };
-use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, untested};
-
-/// The experiment.
-pub struct ServeDrives;
+use crate::{Experiment, Options, Outcome, Paper, Progress, Sentence, Table, untested};
 
 /// Numbers of flash files.
 const FILES: [u64; 3] = [1, 2, 4];
@@ -49,36 +46,30 @@ const SENTENCES: &[Sentence] = &[untested(
     "all files lie on one disk here; several drives with a rate of their own are not to be had",
 )];
 
-impl Experiment for ServeDrives {
-    fn name(&self) -> &'static str {
-        "serve-drives"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-drives",
+    paper: Paper::B,
+    source: "paper B, figures 7 and 8",
+    text: "answers and response times with the same items on one, two and four files of one disk",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::B,
-            source: "paper B, figures 7 and 8",
-            text: "answers and response times with the same items on one, two and four files of one disk",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let rounds: usize = bench.scaled(3, 10);
-        let time = Duration::from_millis(bench.scaled(800, 5000));
-        let mut outcome = Outcome::new();
-        outcome.setting("disks", 1);
-        outcome.setting("connections", CONNECTIONS);
-        outcome.setting("rounds", rounds);
-        outcome.setting("window_seconds", time.as_secs_f64());
-        let steps = Steps::new(progress, FILES.len() as u64 + rounds as u64 + 1);
-        let mut tables = Vec::new();
-        let ended = compare(&bench, &steps, rounds, time, &mut outcome, &mut tables);
-        outcome.part(&["answers_4_over_1", "latency_4_over_1"], ended);
-        end(&bench, &steps, outcome, tables)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let rounds: usize = bench.scaled(3, 10);
+    let time = Duration::from_millis(bench.scaled(800, 5000));
+    let mut outcome = Outcome::new();
+    outcome.setting("disks", 1);
+    outcome.setting("connections", CONNECTIONS);
+    outcome.setting("rounds", rounds);
+    outcome.setting("window_seconds", time.as_secs_f64());
+    let steps = Steps::new(progress, FILES.len() as u64 + rounds as u64 + 1);
+    let mut tables = Vec::new();
+    let ended = compare(&bench, &steps, rounds, time, &mut outcome, &mut tables);
+    outcome.part(&["answers_4_over_1", "latency_4_over_1"], ended);
+    end(&bench, &steps, outcome, tables)
 }
 
 /// A server, its windows, and the times of single requests meanwhile.

@@ -30,12 +30,9 @@ use serde_json::json;
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, put, ratio};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
 use senko_plan::requests::{self, Requests};
-
-/// The experiment.
-pub struct ServeEndurance;
 
 /// The real key-value traces: name in keys, file.
 const TRACES: [(&str, &str); 5] = [
@@ -54,62 +51,54 @@ const LONGEST: Duration = Duration::from_secs(1200);
 /// The share of GETs while items are overwritten.
 const GETS: f64 = 0.5;
 
-impl Experiment for ServeEndurance {
-    fn name(&self) -> &'static str {
-        "serve-endurance"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-endurance",
+    paper: Paper::Design,
+    source: "design question; paper C's measure, writes, above the device",
+    text: "what reaches the device is what was admitted, or a few tenths more where items that were hit are kept",
+    sentences: &[],
+    bars: &[
+        Bar::less("host_wa_fifo", 1.05, 1.02),
+        Bar::less("host_wa_reinsert", 1.3, 1.2),
+        Bar::more("page_fill", 0.95, 0.98),
+        Bar::less("drive_factor_t16", 1.02, 1.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question; paper C's measure, writes, above the device",
-            text: "what reaches the device is what was admitted, or a few tenths more where items that were hit are kept",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("host_wa_fifo", 1.05, 1.02),
-                    Bar::less("host_wa_reinsert", 1.3, 1.2),
-                    Bar::more("page_fill", 0.95, 0.98),
-                    Bar::less("drive_factor_t16", 1.02, 1.0),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut run = Run {
-            bench: &bench,
-            steps: Steps::new(progress, 7 + TRACES.len() as u64),
-            flash: bench.scaled(160 << 20, 4 << 30),
-            memory: bench.scaled(48 << 20, 512 << 20),
-            outcome: Outcome::new(),
-            table: Table::new("Steady overwrite, flash full", &COLUMNS),
-        };
-        run.outcome.setting("flash_bytes", run.flash);
-        run.outcome.setting("memory_bytes", run.memory);
-        run.outcome.setting("gets_while_overwriting", GETS);
-        let ended = run.overwrite();
-        let keys = [
-            "host_wa_fifo",
-            "host_wa_reinsert",
-            "page_fill",
-            "bytes_per_day_over_budget",
-            "bytes_per_day_under_budget",
-            "bytes_per_day_without_budget",
-        ];
-        run.outcome.part(&keys, ended);
-        run.steps.next("last probe of the device");
-        bench.finish(&mut run.outcome)?;
-        run.steps.next("logs on a simulated drive");
-        streams::measure(&mut run.outcome)?;
-        run.traces();
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.insert(0, table);
-        Ok(outcome)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut run = Run {
+        bench: &bench,
+        steps: Steps::new(progress, 7 + TRACES.len() as u64),
+        flash: bench.scaled(160 << 20, 4 << 30),
+        memory: bench.scaled(48 << 20, 512 << 20),
+        outcome: Outcome::new(),
+        table: Table::new("Steady overwrite, flash full", &COLUMNS),
+    };
+    run.outcome.setting("flash_bytes", run.flash);
+    run.outcome.setting("memory_bytes", run.memory);
+    run.outcome.setting("gets_while_overwriting", GETS);
+    let ended = run.overwrite();
+    let keys = [
+        "host_wa_fifo",
+        "host_wa_reinsert",
+        "page_fill",
+        "bytes_per_day_over_budget",
+        "bytes_per_day_under_budget",
+        "bytes_per_day_without_budget",
+    ];
+    run.outcome.part(&keys, ended);
+    run.steps.next("last probe of the device");
+    bench.finish(&mut run.outcome)?;
+    run.steps.next("logs on a simulated drive");
+    streams::measure(&mut run.outcome)?;
+    run.traces();
+    let Run {
+        mut outcome, table, ..
+    } = run;
+    outcome.tables.insert(0, table);
+    Ok(outcome)
 }
 
 struct Run<'a> {

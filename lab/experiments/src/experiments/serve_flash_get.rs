@@ -43,13 +43,10 @@ use crate::rig::{
     Bench, Items, Load, Memtier, Series, Server, Spec, Steps, Window, median, over, put,
 };
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
-    judged, untested,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
+    untested,
 };
 use closed::{Closed, Device, FLASH, largest, over_device, over_rival, written};
-
-/// The experiment.
-pub struct ServeFlashGet;
 
 /// Bytes of every key.
 const KEY: usize = 16;
@@ -174,80 +171,72 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for ServeFlashGet {
-    fn name(&self) -> &'static str {
-        "serve-flash-get"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-flash-get",
+    paper: Paper::B,
+    source: "paper B, section 5.1, figures 7 to 9",
+    text: "GETs from flash over the device's random reads, over a minimal server's and over extstore's, and their latency by rate",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::more("get_over_fio", 0.85, 0.97),
+        Bar::more("get_over_floor_server", 0.97, 1.05),
+        Bar::more("get_over_extstore", 2.0, 2.3),
+        Bar::more("get4096_over_extstore", 1.4, 1.6),
+        Bar::less("latency1_over_floor", 1.25, 1.10),
+        Bar::less("dram_cpu_over_memcached", 1.0, 0.75),
+        Bar::less("dram_pipelined_cpu_over_memcached", 0.65, 0.4),
+        Bar::less("memtier_cpu_over_memcached", 0.9, 0.65),
+        Bar::less("memtier_pipelined_cpu_over_memcached", 0.9, 0.5),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::B,
-            source: "paper B, section 5.1, figures 7 to 9",
-            text: "GETs from flash over the device's random reads, over a minimal server's and over extstore's, and their latency by rate",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::more("get_over_fio", 0.85, 0.97),
-                    Bar::more("get_over_floor_server", 0.97, 1.05),
-                    Bar::more("get_over_extstore", 2.0, 2.3),
-                    Bar::more("get4096_over_extstore", 1.4, 1.6),
-                    Bar::less("latency1_over_floor", 1.25, 1.10),
-                    Bar::less("dram_cpu_over_memcached", 1.0, 0.75),
-                    Bar::less("dram_pipelined_cpu_over_memcached", 0.65, 0.4),
-                    Bar::less("memtier_cpu_over_memcached", 0.9, 0.65),
-                    Bar::less("memtier_pipelined_cpu_over_memcached", 0.9, 0.5),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let sizes = Sizes::new(&bench);
-        let mut run = Run {
-            steps: Steps::new(progress, 24),
-            outcome: Outcome::new(),
-            table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
-            bench: &bench,
-            sizes,
-        };
-        run.settings();
-        let ended = run.pages();
-        run.outcome.part(
-            &[
-                "get_over_fio",
-                "get_over_floor_server",
-                "get_over_extstore",
-                "latency1_over_floor",
-            ],
-            ended,
-        );
-        let ended = run.paper_values();
-        run.outcome.part(&["get4096_over_extstore"], ended);
-        let ended = run.dram();
-        run.outcome.part(
-            &[
-                "dram_cpu_over_memcached",
-                "dram_pipelined_cpu_over_memcached",
-            ],
-            ended,
-        );
-        let ended = run.memtier();
-        run.outcome.part(
-            &[
-                "memtier_cpu_over_memcached",
-                "memtier_pipelined_cpu_over_memcached",
-            ],
-            ended,
-        );
-        let ended = run.small_values();
-        run.outcome.part(
-            &["small50_hits_over_extstore", "small300_hits_over_extstore"],
-            ended,
-        );
-        run.outcome.tables.insert(0, run.table);
-        end(&bench, &run.steps, run.outcome, [])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let sizes = Sizes::new(&bench);
+    let mut run = Run {
+        steps: Steps::new(progress, 24),
+        outcome: Outcome::new(),
+        table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
+        bench: &bench,
+        sizes,
+    };
+    run.settings();
+    let ended = run.pages();
+    run.outcome.part(
+        &[
+            "get_over_fio",
+            "get_over_floor_server",
+            "get_over_extstore",
+            "latency1_over_floor",
+        ],
+        ended,
+    );
+    let ended = run.paper_values();
+    run.outcome.part(&["get4096_over_extstore"], ended);
+    let ended = run.dram();
+    run.outcome.part(
+        &[
+            "dram_cpu_over_memcached",
+            "dram_pipelined_cpu_over_memcached",
+        ],
+        ended,
+    );
+    let ended = run.memtier();
+    run.outcome.part(
+        &[
+            "memtier_cpu_over_memcached",
+            "memtier_pipelined_cpu_over_memcached",
+        ],
+        ended,
+    );
+    let ended = run.small_values();
+    run.outcome.part(
+        &["small50_hits_over_extstore", "small300_hits_over_extstore"],
+        ended,
+    );
+    run.outcome.tables.insert(0, run.table);
+    end(&bench, &run.steps, run.outcome, [])
 }
 
 struct Run<'a> {

@@ -30,12 +30,9 @@ use crate::rig::{
     Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, end, process, put,
 };
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
-    judged, untested,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
+    untested,
 };
-
-/// The experiment.
-pub struct ServeMemory;
 
 /// Bytes of a key.
 const KEY: usize = 16;
@@ -91,56 +88,48 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for ServeMemory {
-    fn name(&self) -> &'static str {
-        "serve-memory"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-memory",
+    paper: Paper::E,
+    source: "paper E, section 3.2; design: one memory cap, no flash read on a miss",
+    text: "DRAM for an item on flash, the memory cap under load, and the device's reads for each command",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::less("dram_bytes_per_flash_item", 11.0, 9.0),
+        Bar::less("reads_per_flash_hit", 1.02, 1.005),
+        Bar::less("reads_per_miss_or_overwrite", 0.001, 0.0005),
+        Bar::less("reads_per_delete_or_touch", 1.02, 1.005),
+        Bar::less("rss_over_cap", 1.05, 1.03),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::E,
-            source: "paper E, section 3.2; design: one memory cap, no flash read on a miss",
-            text: "DRAM for an item on flash, the memory cap under load, and the device's reads for each command",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::less("dram_bytes_per_flash_item", 11.0, 9.0),
-                    Bar::less("reads_per_flash_hit", 1.02, 1.005),
-                    Bar::less("reads_per_miss_or_overwrite", 0.001, 0.0005),
-                    Bar::less("reads_per_delete_or_touch", 1.02, 1.005),
-                    Bar::less("rss_over_cap", 1.05, 1.03),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut run = Run {
-            bench: &bench,
-            steps: Steps::new(progress, 10),
-            outcome: Outcome::new(),
-            table: Table::new("Windows", &COLUMNS),
-        };
-        let ended = run.bytes_per_item();
-        run.outcome.part(&["dram_bytes_per_flash_item"], ended);
-        let ended = run.beside_extstore();
-        let keys = KEYS.map(|key| format!("key{key}_dram_freed_percent"));
-        run.outcome
-            .part(&keys.each_ref().map(String::as_str), ended);
-        let ended = run.reads();
-        run.outcome.part(
-            &[
-                "reads_per_flash_hit",
-                "reads_per_miss_or_overwrite",
-                "reads_per_delete_or_touch",
-            ],
-            ended,
-        );
-        let ended = run.burst();
-        run.outcome.part(&["rss_over_cap"], ended);
-        end(&bench, &run.steps, run.outcome, [run.table])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut run = Run {
+        bench: &bench,
+        steps: Steps::new(progress, 10),
+        outcome: Outcome::new(),
+        table: Table::new("Windows", &COLUMNS),
+    };
+    let ended = run.bytes_per_item();
+    run.outcome.part(&["dram_bytes_per_flash_item"], ended);
+    let ended = run.beside_extstore();
+    let keys = KEYS.map(|key| format!("key{key}_dram_freed_percent"));
+    run.outcome
+        .part(&keys.each_ref().map(String::as_str), ended);
+    let ended = run.reads();
+    run.outcome.part(
+        &[
+            "reads_per_flash_hit",
+            "reads_per_miss_or_overwrite",
+            "reads_per_delete_or_touch",
+        ],
+        ended,
+    );
+    let ended = run.burst();
+    run.outcome.part(&["rss_over_cap"], ended);
+    end(&bench, &run.steps, run.outcome, [run.table])
 }
 
 struct Run<'a> {

@@ -28,10 +28,7 @@ use crate::rig::traffic::{self, ZIPF, us};
 use crate::rig::{
     Bench, Certificate, Items, Load, Series, Server, Spec, Steps, Window, end, process, sys,
 };
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct ServeOverload;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Connections of the steady load.
 const STEADY: usize = 64;
@@ -44,51 +41,43 @@ const STORM: usize = 500;
 /// Open files of this process beyond the crowd's.
 const OTHER_FILES: u64 = 1024;
 
-impl Experiment for ServeOverload {
-    fn name(&self) -> &'static str {
-        "serve-overload"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-overload",
+    paper: Paper::Design,
+    source: "design question: bounds of rounds, handshakes and unread bytes",
+    text: "beside 2,000 clients that misbehave a steady load's p99 is at most three times the calm one, and memory stays in its cap",
+    sentences: &[],
+    bars: &[
+        Bar::less("p99_over_calm", 3.0, 1.5),
+        Bar::less("rss_over_cap", 1.05, 1.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question: bounds of rounds, handshakes and unread bytes",
-            text: "beside 2,000 clients that misbehave a steady load's p99 is at most three times the calm one, and memory stays in its cap",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("p99_over_calm", 3.0, 1.5),
-                    Bar::less("rss_over_cap", 1.05, 1.0),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        sys::open_files(CROWD as u64 + OTHER_FILES)
-            .context("the crowd needs more open files than this process may have")?;
-        let turns: usize = bench.scaled(3, 10);
-        let mut run = Run {
-            steps: Steps::new(progress, 4 + 4 * turns as u64),
-            bench: &bench,
-            turns,
-            time: Duration::from_secs(bench.scaled(3, 20)),
-            outcome: Outcome::new(),
-            table: Table::new("Windows", &COLUMNS),
-        };
-        run.outcome.setting("turns", turns);
-        run.outcome.setting("turn_seconds", run.time.as_secs());
-        run.outcome.setting("crowd_connections", CROWD);
-        run.outcome.setting("storm_per_s", STORM);
-        run.outcome.setting("share_of_peak", SHARE);
-        let ended = run.overload();
-        run.outcome.part(
-            &["p99_over_calm", "rss_over_cap", "memcached_p99_over_calm"],
-            ended,
-        );
-        end(&bench, &run.steps, run.outcome, [run.table])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    sys::open_files(CROWD as u64 + OTHER_FILES)
+        .context("the crowd needs more open files than this process may have")?;
+    let turns: usize = bench.scaled(3, 10);
+    let mut run = Run {
+        steps: Steps::new(progress, 4 + 4 * turns as u64),
+        bench: &bench,
+        turns,
+        time: Duration::from_secs(bench.scaled(3, 20)),
+        outcome: Outcome::new(),
+        table: Table::new("Windows", &COLUMNS),
+    };
+    run.outcome.setting("turns", turns);
+    run.outcome.setting("turn_seconds", run.time.as_secs());
+    run.outcome.setting("crowd_connections", CROWD);
+    run.outcome.setting("storm_per_s", STORM);
+    run.outcome.setting("share_of_peak", SHARE);
+    let ended = run.overload();
+    run.outcome.part(
+        &["p99_over_calm", "rss_over_cap", "memcached_p99_over_calm"],
+        ended,
+    );
+    end(&bench, &run.steps, run.outcome, [run.table])
 }
 
 /// A server, and its measurements.

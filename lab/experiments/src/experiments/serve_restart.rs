@@ -26,10 +26,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::traffic;
 use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, end, process, put, sys};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct ServeRestart;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Bytes of a key and of a value.
 const KEY: usize = 16;
@@ -42,57 +39,49 @@ const NEARLY_ALL: f64 = 0.99;
 /// How long to wait for them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Experiment for ServeRestart {
-    fn name(&self) -> &'static str {
-        "serve-restart"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-restart",
+    paper: Paper::Design,
+    source: "design question: what survives a process, and how soon it serves",
+    text: "the time to the first answer and to all items after a planned restart and after a kill, with 20M items",
+    sentences: &[],
+    bars: &[
+        Bar::less("stop_first_answer_s", 2.0, 2.0),
+        Bar::less("kill_first_answer_s", 1.0, 1.0),
+        Bar::less("kill_all_known_s", 5.0, 5.0),
+        Bar::more("stop_items_back", 0.99, 0.99),
+        Bar::more("kill_items_back", 0.99, 0.99),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question: what survives a process, and how soon it serves",
-            text: "the time to the first answer and to all items after a planned restart and after a kill, with 20M items",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("stop_first_answer_s", 2.0, 2.0),
-                    Bar::less("kill_first_answer_s", 1.0, 1.0),
-                    Bar::less("kill_all_known_s", 5.0, 5.0),
-                    Bar::more("stop_items_back", 0.99, 0.99),
-                    Bar::more("kill_items_back", 0.99, 0.99),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let rounds = bench.scaled(2, 5);
-        let mut run = Run {
-            bench: &bench,
-            steps: Steps::new(progress, 4 + 2 * rounds),
-            outcome: Outcome::new(),
-            table: Table::new(
-                "Ends and starts",
-                &[
-                    "end",
-                    "items before",
-                    "end s",
-                    "first answer s",
-                    "all known s",
-                    "back %",
-                    "sample found before %",
-                    "after %",
-                ],
-            ),
-        };
-        run.outcome.setting("rounds", rounds);
-        let ended = run.flash(rounds);
-        run.part(&["stop", "kill"], ended);
-        let ended = run.keep_dram();
-        run.part(&["keep_dram"], ended);
-        end(&bench, &run.steps, run.outcome, [run.table])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let rounds = bench.scaled(2, 5);
+    let mut run = Run {
+        bench: &bench,
+        steps: Steps::new(progress, 4 + 2 * rounds),
+        outcome: Outcome::new(),
+        table: Table::new(
+            "Ends and starts",
+            &[
+                "end",
+                "items before",
+                "end s",
+                "first answer s",
+                "all known s",
+                "back %",
+                "sample found before %",
+                "after %",
+            ],
+        ),
+    };
+    run.outcome.setting("rounds", rounds);
+    let ended = run.flash(rounds);
+    run.part(&["stop", "kill"], ended);
+    let ended = run.keep_dram();
+    run.part(&["keep_dram"], ended);
+    end(&bench, &run.steps, run.outcome, [run.table])
 }
 
 struct Run<'a> {

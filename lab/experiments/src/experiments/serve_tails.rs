@@ -19,10 +19,7 @@ use senko_workload::Histogram;
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, us};
 use crate::rig::{Bench, Items, Load, Server, Steps, Window, end, put, ratio};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct ServeTails;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Connections. There are as many in the open loops as in the search for the peak, so that below
 /// the peak no request waits for a connection.
@@ -36,63 +33,57 @@ const HOT_RATE: f64 = 1000.0;
 /// With fewer GETs than this, the 99.9th percentile means nothing.
 const FEWEST: u64 = 10_000;
 
-impl Experiment for ServeTails {
-    fn name(&self) -> &'static str {
-        "serve-tails"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-tails",
+    paper: Paper::Design,
+    source: "design question; paper B, section 5.2 (latency follows the queue)",
+    text: "writes and reclaim cost the slowest GETs at most three times their read-only latency",
+    sentences: &[],
+    bars: &[Bar::less("p999_mixed_over_readonly", 3.0, 2.0)],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question; paper B, section 5.2 (latency follows the queue)",
-            text: "writes and reclaim cost the slowest GETs at most three times their read-only latency",
-            sentences: &[],
-            bars: const { &[Bar::less("p999_mixed_over_readonly", 3.0, 2.0)] },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let turns = bench.scaled(6, 30);
-        let time = Duration::from_secs(bench.scaled(4, 60));
-        let mut run = Run {
-            bench: &bench,
-            steps: Steps::new(progress, 4 + 2 * turns),
-            outcome: Outcome::new(),
-            table: Table::new("Windows", &COLUMNS),
-        };
-        run.outcome.setting("turns", turns);
-        run.outcome.setting("turn_seconds", time.as_secs());
-        run.outcome.setting("connections", CONNECTIONS);
-        run.outcome.setting("share_of_peak", SHARE);
-        run.outcome.setting("mixed_gets", GETS);
-        let memory: u64 = bench.scaled(128 << 20, 1 << 30);
-        let flash = memory * 8;
-        bench.scratch.need(flash)?;
-        // Three records of 1,000 B values per page. There are more items than the flash holds, so
-        // that it is full and reclaims.
-        let items = Items::fixed(flash / 4096 * 3 / 10 * 13, 16, 1000);
-        run.outcome.setting("keys", items.keys);
-        let spec = bench
-            .senko("senko", memory)
-            .flash(&bench.scratch.path("tails.flash"), flash);
-        let server = spec.start(&bench.scratch)?;
-        run.outcome.setting("command", server.command.clone());
-        run.steps.next("filling the flash");
-        traffic::fill_fast(&bench, &server, &items)?;
-        let reclaimed = server
-            .stats()?
-            .get("flash_reclaimed_regions")
-            .copied()
-            .unwrap_or(0.0);
-        run.outcome.setting("reclaimed_regions_before", reclaimed);
-        let ended = run.tails(&server, &items, turns as usize, time);
-        run.outcome.part(&["p999_mixed_over_readonly"], ended);
-        let ended = run.hot(&server, &items, time);
-        run.outcome
-            .part(&["dram_hit_p99_us_while_flash_is_saturated"], ended);
-        end(&bench, &run.steps, run.outcome, [run.table])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let turns = bench.scaled(6, 30);
+    let time = Duration::from_secs(bench.scaled(4, 60));
+    let mut run = Run {
+        bench: &bench,
+        steps: Steps::new(progress, 4 + 2 * turns),
+        outcome: Outcome::new(),
+        table: Table::new("Windows", &COLUMNS),
+    };
+    run.outcome.setting("turns", turns);
+    run.outcome.setting("turn_seconds", time.as_secs());
+    run.outcome.setting("connections", CONNECTIONS);
+    run.outcome.setting("share_of_peak", SHARE);
+    run.outcome.setting("mixed_gets", GETS);
+    let memory: u64 = bench.scaled(128 << 20, 1 << 30);
+    let flash = memory * 8;
+    bench.scratch.need(flash)?;
+    // Three records of 1,000 B values per page. There are more items than the flash holds, so
+    // that it is full and reclaims.
+    let items = Items::fixed(flash / 4096 * 3 / 10 * 13, 16, 1000);
+    run.outcome.setting("keys", items.keys);
+    let spec = bench
+        .senko("senko", memory)
+        .flash(&bench.scratch.path("tails.flash"), flash);
+    let server = spec.start(&bench.scratch)?;
+    run.outcome.setting("command", server.command.clone());
+    run.steps.next("filling the flash");
+    traffic::fill_fast(&bench, &server, &items)?;
+    let reclaimed = server
+        .stats()?
+        .get("flash_reclaimed_regions")
+        .copied()
+        .unwrap_or(0.0);
+    run.outcome.setting("reclaimed_regions_before", reclaimed);
+    let ended = run.tails(&server, &items, turns as usize, time);
+    run.outcome.part(&["p999_mixed_over_readonly"], ended);
+    let ended = run.hot(&server, &items, time);
+    run.outcome
+        .part(&["dram_hit_p99_us_while_flash_is_saturated"], ended);
+    end(&bench, &run.steps, run.outcome, [run.table])
 }
 
 struct Run<'a> {

@@ -20,54 +20,43 @@ use crate::rig::certificate::CIPHER;
 use crate::rig::series::{COLUMNS, Contender, take_turn};
 use crate::rig::traffic;
 use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, end, over, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct ServeTls;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 const CONNECTIONS: usize = 64;
 
-impl Experiment for ServeTls {
-    fn name(&self) -> &'static str {
-        "serve-tls"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-tls",
+    paper: Paper::Design,
+    source: "design question; memcached -Z; answers ciphered from where they lie",
+    text: "a GET over TLS costs at most memcached's processor time, and flash keeps three fifths of its rate under TLS",
+    sentences: &[],
+    bars: &[
+        Bar::less("tls_cpu_over_memcached", 1.0, 0.8),
+        Bar::more("flash_tls_over_plain", 0.6, 0.75),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question; memcached -Z; answers ciphered from where they lie",
-            text: "a GET over TLS costs at most memcached's processor time, and flash keeps three fifths of its rate under TLS",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("tls_cpu_over_memcached", 1.0, 0.8),
-                    Bar::more("flash_tls_over_plain", 0.6, 0.75),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut run = Run {
-            certificate: Certificate::new(&bench.scratch),
-            steps: Steps::new(progress, 6),
-            bench: &bench,
-            rounds: bench.scaled(4, 25),
-            window: Duration::from_secs(bench.scaled(1, 3)),
-            outcome: Outcome::new(),
-            table: Table::new("With TLS and without, medians of the rounds", &COLUMNS),
-        };
-        run.outcome.setting("connections", CONNECTIONS);
-        run.outcome.setting("rounds", run.rounds);
-        run.outcome.setting("window_seconds", run.window.as_secs());
-        run.outcome.setting("cipher", CIPHER);
-        let ended = run.dram();
-        run.outcome.part(&["tls_cpu_over_memcached"], ended);
-        let ended = run.flash();
-        run.outcome.part(&["flash_tls_over_plain"], ended);
-        end(&bench, &run.steps, run.outcome, [run.table])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut run = Run {
+        certificate: Certificate::new(&bench.scratch),
+        steps: Steps::new(progress, 6),
+        bench: &bench,
+        rounds: bench.scaled(4, 25),
+        window: Duration::from_secs(bench.scaled(1, 3)),
+        outcome: Outcome::new(),
+        table: Table::new("With TLS and without, medians of the rounds", &COLUMNS),
+    };
+    run.outcome.setting("connections", CONNECTIONS);
+    run.outcome.setting("rounds", run.rounds);
+    run.outcome.setting("window_seconds", run.window.as_secs());
+    run.outcome.setting("cipher", CIPHER);
+    let ended = run.dram();
+    run.outcome.part(&["tls_cpu_over_memcached"], ended);
+    let ended = run.flash();
+    run.outcome.part(&["flash_tls_over_plain"], ended);
+    end(&bench, &run.steps, run.outcome, [run.table])
 }
 
 struct Run<'a> {

@@ -21,44 +21,35 @@ use anyhow::{Context, Result, bail};
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
 use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, end, over, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct ServeWatch;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 const CONNECTIONS: usize = 64;
 /// Time from one scrape to the next.
 const SCRAPE: Duration = Duration::from_secs(1);
 
-impl Experiment for ServeWatch {
-    fn name(&self) -> &'static str {
-        "serve-watch"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-watch",
+    paper: Paper::Design,
+    source: "design question: histograms, hot keys and metrics of the admin listener",
+    text: "histograms, hot keys at 1 % and a scrape a second cost a GET at most three hundredths more processor time",
+    sentences: &[],
+    bars: &[Bar::less("get_cpu_over_unwatched", 1.03, 1.01)],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question: histograms, hot keys and metrics of the admin listener",
-            text: "histograms, hot keys at 1 % and a scrape a second cost a GET at most three hundredths more processor time",
-            sentences: &[],
-            bars: const { &[Bar::less("get_cpu_over_unwatched", 1.03, 1.01)] },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let rounds: usize = bench.scaled(4, 25);
-        let time = Duration::from_secs(bench.scaled(2, 5));
-        let mut outcome = Outcome::new();
-        outcome.setting("connections", CONNECTIONS);
-        outcome.setting("rounds", rounds);
-        outcome.setting("window_seconds", time.as_secs());
-        let steps = Steps::new(progress, 5);
-        let mut table = Table::new("Unwatched and watched, medians of the rounds", &COLUMNS);
-        let ended = compare(&bench, &steps, rounds, time, &mut outcome, &mut table);
-        outcome.part(&["get_cpu_over_unwatched"], ended);
-        end(&bench, &steps, outcome, [table])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let rounds: usize = bench.scaled(4, 25);
+    let time = Duration::from_secs(bench.scaled(2, 5));
+    let mut outcome = Outcome::new();
+    outcome.setting("connections", CONNECTIONS);
+    outcome.setting("rounds", rounds);
+    outcome.setting("window_seconds", time.as_secs());
+    let steps = Steps::new(progress, 5);
+    let mut table = Table::new("Unwatched and watched, medians of the rounds", &COLUMNS);
+    let ended = compare(&bench, &steps, rounds, time, &mut outcome, &mut table);
+    outcome.part(&["get_cpu_over_unwatched"], ended);
+    end(&bench, &steps, outcome, [table])
 }
 
 fn compare(

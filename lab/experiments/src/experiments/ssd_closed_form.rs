@@ -24,10 +24,7 @@ use senko_ssd::{Error, Op, Request};
 use senko_workload::Rng;
 use serde_json::json;
 
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
-
-/// The experiment.
-pub struct SsdClosedForm;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// Blocks that hold data.
 const BLOCKS: u32 = 8192;
@@ -128,73 +125,67 @@ fn settings() -> Vec<Setting> {
     settings
 }
 
-impl Experiment for SsdClosedForm {
-    fn name(&self) -> &'static str {
-        "ssd-closed-form"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "ssd-closed-form",
+    paper: Paper::Design,
+    source: "Desnoyers, Analytic models of SSD write performance, 2014",
+    text: "Uniform random writes have a write amplification that is known in closed form.",
+    sentences: &[],
+    bars: &[Bar::less("wa_error_percent", 1.5, 0.5)],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "Desnoyers, Analytic models of SSD write performance, 2014",
-            text: "Uniform random writes have a write amplification that is known in closed form.",
-            sentences: &[],
-            bars: const { &[Bar::less("wa_error_percent", 1.5, 0.5)] },
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let (warm, half) = match options.scale {
+        Scale::Quick => (10, 10),
+        Scale::Full => (20, 40),
+    };
+    let settings = settings();
+    let mut table = Table::new(
+        "Write amplification of uniform random writes, 8192 blocks",
+        &[
+            "policy",
+            "alpha",
+            "pages/block",
+            "pages written, closed form",
+            "pages written, simulated",
+            "error %",
+            "first half",
+            "second half",
+        ],
+    );
+    let mut largest = 0.0f64;
+    for (done, setting) in settings.iter().enumerate() {
+        let doing = format!("{} at alpha {}", setting.policy(), setting.alpha);
+        progress.step(done as u64, settings.len() as u64, &doing);
+        let seed = options.seed.wrapping_add(done as u64);
+        let [first, second] = setting.measure(BLOCKS, warm, half, seed)?;
+        // Both halves have as many of the host's writes.
+        let measured = (first + second) / 2.0;
+        let form = setting.closed_form();
+        let error = (measured / form - 1.0) * 100.0;
+        largest = largest.max(error.abs());
+        table.row(vec![
+            setting.policy().to_owned(),
+            format!("{:.2}", setting.alpha),
+            setting.pages.to_string(),
+            format!("{form:.4}"),
+            format!("{measured:.4}"),
+            format!("{error:+.3}"),
+            format!("{first:.4}"),
+            format!("{second:.4}"),
+        ]);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let (warm, half) = match options.scale {
-            Scale::Quick => (10, 10),
-            Scale::Full => (20, 40),
-        };
-        let settings = settings();
-        let mut table = Table::new(
-            "Write amplification of uniform random writes, 8192 blocks",
-            &[
-                "policy",
-                "alpha",
-                "pages/block",
-                "pages written, closed form",
-                "pages written, simulated",
-                "error %",
-                "first half",
-                "second half",
-            ],
-        );
-        let mut largest = 0.0f64;
-        for (done, setting) in settings.iter().enumerate() {
-            let doing = format!("{} at alpha {}", setting.policy(), setting.alpha);
-            progress.step(done as u64, settings.len() as u64, &doing);
-            let seed = options.seed.wrapping_add(done as u64);
-            let [first, second] = setting.measure(BLOCKS, warm, half, seed)?;
-            // Both halves have as many of the host's writes.
-            let measured = (first + second) / 2.0;
-            let form = setting.closed_form();
-            let error = (measured / form - 1.0) * 100.0;
-            largest = largest.max(error.abs());
-            table.row(vec![
-                setting.policy().to_owned(),
-                format!("{:.2}", setting.alpha),
-                setting.pages.to_string(),
-                format!("{form:.4}"),
-                format!("{measured:.4}"),
-                format!("{error:+.3}"),
-                format!("{first:.4}"),
-                format!("{second:.4}"),
-            ]);
-        }
-        let mut outcome = Outcome::new();
-        outcome.bar("wa_error_percent", largest);
-        outcome.setting("blocks", BLOCKS);
-        outcome.setting("reserve_blocks_beside", 1);
-        outcome.setting("alphas", json!(ALPHAS));
-        outcome.setting("pages_per_block", json!(PAGES));
-        outcome.setting("warm_overwrites", warm);
-        outcome.setting("measured_overwrites", 2 * half);
-        outcome.tables.push(table);
-        Ok(outcome)
-    }
+    let mut outcome = Outcome::new();
+    outcome.bar("wa_error_percent", largest);
+    outcome.setting("blocks", BLOCKS);
+    outcome.setting("reserve_blocks_beside", 1);
+    outcome.setting("alphas", json!(ALPHAS));
+    outcome.setting("pages_per_block", json!(PAGES));
+    outcome.setting("warm_overwrites", warm);
+    outcome.setting("measured_overwrites", 2 * half);
+    outcome.tables.push(table);
+    Ok(outcome)
 }
 
 #[cfg(test)]

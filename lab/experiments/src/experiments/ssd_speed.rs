@@ -28,10 +28,7 @@ use senko_workload::Rng;
 
 use super::ssd_closed_form::{profile, uniform_writes};
 use crate::rig::process;
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
-
-/// The experiment.
-pub struct SsdSpeed;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 const ALPHA: f64 = 1.28;
 const PAGES: u32 = 128;
@@ -263,95 +260,87 @@ fn large(seed: u64, warm: f64, measured: f64) -> Result<Result<(Rate, u64), Stri
     }
 }
 
-impl Experiment for SsdSpeed {
-    fn name(&self) -> &'static str {
-        "ssd-speed"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "ssd-speed",
+    paper: Paper::Design,
+    source: "the design's own question",
+    text: "A drive's whole life can be simulated on one core: tens of millions of page writes a second.",
+    sentences: &[],
+    bars: &[
+        Bar::more("wa_writes_per_s_1gb", 20e6, 50e6),
+        Bar::more("latency_requests_per_s", 1e6, 2e6),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "the design's own question",
-            text: "A drive's whole life can be simulated on one core: tens of millions of page writes a second.",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::more("wa_writes_per_s_1gb", 20e6, 50e6),
-                    Bar::more("latency_requests_per_s", 1e6, 2e6),
-                ]
-            },
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let seed = options.seed;
+    let (overwrites, requests, warm, measured) = match options.scale {
+        Scale::Quick => (100, 1_000_000, 1.25, 0.25),
+        Scale::Full => (400, 4_000_000, 3.0, 1.0),
+    };
+    let mut outcome = Outcome::new();
+    let mut table = Table::new(
+        "Simulated per second, one core",
+        &[
+            "what",
+            "M/s, of core",
+            "M/s, of clock",
+            "write amplification",
+            "core seconds",
+        ],
+    );
+    let mut row = |what: &str, rate: &Rate| {
+        table.row(vec![
+            what.to_owned(),
+            format!("{:.2}", rate.per_second() / 1e6),
+            format!("{:.2}", rate.count as f64 / rate.took.clock / 1e6),
+            format!("{:.3}", rate.amplification),
+            format!("{:.2}", rate.took.core),
+        ]);
+    };
+    progress.step(0, 5, "page writes on 1 GB");
+    let rates = small(seed, overwrites)?;
+    let before = median(&rates);
+    row("page writes, 1 GB", &before);
+    outcome.bar("wa_writes_per_s_1gb", before.per_second());
+    progress.step(1, 5, "write requests on 1 GB");
+    row(
+        "write requests, 1 GB",
+        &small_by_requests(seed, overwrites)?,
+    );
+    progress.step(2, 5, "requests with latencies");
+    let rate = median(&latency(seed, requests)?);
+    row("requests with latencies, 1 GB", &rate);
+    outcome.bar("latency_requests_per_s", rate.per_second());
+    progress.step(3, 5, "page writes on 1 TB");
+    match large(seed, warm, measured)? {
+        Ok((rate, bytes)) => {
+            row("page writes, 1 TB", &rate);
+            outcome.bar("wa_writes_per_s_1tb", rate.per_second());
+            let terabytes = LARGE as f64 * 4096.0 / 1e12;
+            outcome.bar("bytes_per_tb", bytes as f64 / terabytes);
+            outcome.setting("resident_bytes_of_2^40", bytes);
+        }
+        Err(why) => {
+            outcome.miss("wa_writes_per_s_1tb", why.clone());
+            outcome.miss("bytes_per_tb", why);
         }
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let seed = options.seed;
-        let (overwrites, requests, warm, measured) = match options.scale {
-            Scale::Quick => (100, 1_000_000, 1.25, 0.25),
-            Scale::Full => (400, 4_000_000, 3.0, 1.0),
-        };
-        let mut outcome = Outcome::new();
-        let mut table = Table::new(
-            "Simulated per second, one core",
-            &[
-                "what",
-                "M/s, of core",
-                "M/s, of clock",
-                "write amplification",
-                "core seconds",
-            ],
-        );
-        let mut row = |what: &str, rate: &Rate| {
-            table.row(vec![
-                what.to_owned(),
-                format!("{:.2}", rate.per_second() / 1e6),
-                format!("{:.2}", rate.count as f64 / rate.took.clock / 1e6),
-                format!("{:.3}", rate.amplification),
-                format!("{:.2}", rate.took.core),
-            ]);
-        };
-        progress.step(0, 5, "page writes on 1 GB");
-        let rates = small(seed, overwrites)?;
-        let before = median(&rates);
-        row("page writes, 1 GB", &before);
-        outcome.bar("wa_writes_per_s_1gb", before.per_second());
-        progress.step(1, 5, "write requests on 1 GB");
-        row(
-            "write requests, 1 GB",
-            &small_by_requests(seed, overwrites)?,
-        );
-        progress.step(2, 5, "requests with latencies");
-        let rate = median(&latency(seed, requests)?);
-        row("requests with latencies, 1 GB", &rate);
-        outcome.bar("latency_requests_per_s", rate.per_second());
-        progress.step(3, 5, "page writes on 1 TB");
-        match large(seed, warm, measured)? {
-            Ok((rate, bytes)) => {
-                row("page writes, 1 TB", &rate);
-                outcome.bar("wa_writes_per_s_1tb", rate.per_second());
-                let terabytes = LARGE as f64 * 4096.0 / 1e12;
-                outcome.bar("bytes_per_tb", bytes as f64 / terabytes);
-                outcome.setting("resident_bytes_of_2^40", bytes);
-            }
-            Err(why) => {
-                outcome.miss("wa_writes_per_s_1tb", why.clone());
-                outcome.miss("bytes_per_tb", why);
-            }
-        }
-        progress.step(4, 5, "page writes on 1 GB again");
-        let after = median(&small(seed, overwrites)?);
-        row("page writes, 1 GB, again", &after);
-        outcome.probe(before.per_second(), after.per_second());
-        outcome.setting("alpha", ALPHA);
-        outcome.setting("pages_per_block", PAGES);
-        outcome.setting("gc", "greedy");
-        outcome.setting("page_bytes", 4096);
-        outcome.setting("bytes_1gb", SMALL * 4096);
-        outcome.setting("bytes_1tb", LARGE * 4096);
-        outcome.setting("warm_overwrites_1tb", warm);
-        outcome.setting("latency_reads_percent", 50);
-        outcome.setting("latency_depth", 32);
-        outcome.setting("second", "of the thread's time on its core");
-        outcome.tables.push(table);
-        Ok(outcome)
-    }
+    progress.step(4, 5, "page writes on 1 GB again");
+    let after = median(&small(seed, overwrites)?);
+    row("page writes, 1 GB, again", &after);
+    outcome.probe(before.per_second(), after.per_second());
+    outcome.setting("alpha", ALPHA);
+    outcome.setting("pages_per_block", PAGES);
+    outcome.setting("gc", "greedy");
+    outcome.setting("page_bytes", 4096);
+    outcome.setting("bytes_1gb", SMALL * 4096);
+    outcome.setting("bytes_1tb", LARGE * 4096);
+    outcome.setting("warm_overwrites_1tb", warm);
+    outcome.setting("latency_reads_percent", 50);
+    outcome.setting("latency_depth", 32);
+    outcome.setting("second", "of the thread's time on its core");
+    outcome.tables.push(table);
+    Ok(outcome)
 }

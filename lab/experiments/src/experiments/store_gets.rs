@@ -34,12 +34,7 @@ use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
 use crate::rig::{Bench, Figure, Steps, end, median, put};
-use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_most, judged,
-};
-
-/// The experiment.
-pub struct StoreGets;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_most, judged};
 
 /// Our store with the thesis's map, in tables.
 const BLOOM: &str = "senko, thesis's map";
@@ -58,67 +53,59 @@ const SENTENCES: &[Sentence] = &[judged(
     ],
 )];
 
-impl Experiment for StoreGets {
-    fn name(&self) -> &'static str {
-        "store-gets"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "store-gets",
+    paper: Paper::A,
+    source: "paper A, sections 9.4 and 10.2, figure 51",
+    text: "the device's reads for each get, and the rate of gets over the device's and RocksDB's",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::less("reads_per_hit", 1.05, 1.01),
+        Bar::less("reads_per_miss", 0.05, 0.005),
+        Bar::more("gets_over_device", 0.85, 0.95),
+        Bar::more("gets_over_rocksdb", 1.15, 1.3),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, sections 9.4 and 10.2, figure 51",
-            text: "the device's reads for each get, and the rate of gets over the device's and RocksDB's",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::less("reads_per_hit", 1.05, 1.01),
-                    Bar::less("reads_per_miss", 0.05, 0.005),
-                    Bar::more("gets_over_device", 0.85, 0.95),
-                    Bar::more("gets_over_rocksdb", 1.15, 1.3),
-                ]
-            },
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let keys = bench.scaled(700_000, 16_000_000);
+    let plan = Plan::new(&bench, &mut outcome, keys, 1000, 4.5)?;
+    plan.note(&mut outcome, "");
+    outcome.setting(
+        "gets_over_rocksdb_cache",
+        format!(
+            "both have a cache of {} MiB; for everything else senko has none",
+            plan.tuning.cache >> 20
+        ),
+    );
+    let rounds = bench.scaled(4, 9);
+    outcome.setting("rounds", rounds);
+    outcome.setting("rival_threads", DEPTH);
+    let mut steps = Steps::new(progress, 4 + rounds as u64);
+    let mut table = Table::new(
+        "Gets, medians of the rounds",
+        &[
+            "who",
+            "load",
+            "a second",
+            "mean us",
+            "p99 us",
+            "cpu us",
+            "reads/get",
+            "own pages/get",
+        ],
+    );
+    let mut run = Run::new(&bench, &plan, &mut outcome, &mut steps)?;
+    for round in 0..rounds {
+        steps.next(&format!("round {}", round + 1));
+        run.round(round as u64)?;
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let keys = bench.scaled(700_000, 16_000_000);
-        let plan = Plan::new(&bench, &mut outcome, keys, 1000, 4.5)?;
-        plan.note(&mut outcome, "");
-        outcome.setting(
-            "gets_over_rocksdb_cache",
-            format!(
-                "both have a cache of {} MiB; for everything else senko has none",
-                plan.tuning.cache >> 20
-            ),
-        );
-        let rounds = bench.scaled(4, 9);
-        outcome.setting("rounds", rounds);
-        outcome.setting("rival_threads", DEPTH);
-        let mut steps = Steps::new(progress, 4 + rounds as u64);
-        let mut table = Table::new(
-            "Gets, medians of the rounds",
-            &[
-                "who",
-                "load",
-                "a second",
-                "mean us",
-                "p99 us",
-                "cpu us",
-                "reads/get",
-                "own pages/get",
-            ],
-        );
-        let mut run = Run::new(&bench, &plan, &mut outcome, &mut steps)?;
-        for round in 0..rounds {
-            steps.next(&format!("round {}", round + 1));
-            run.round(round as u64)?;
-        }
-        run.report(&mut outcome, &mut table);
-        drop(run);
-        end(&bench, &steps, outcome, [table])
-    }
+    run.report(&mut outcome, &mut table);
+    drop(run);
+    end(&bench, &steps, outcome, [table])
 }
 
 /// One engine that was filled.

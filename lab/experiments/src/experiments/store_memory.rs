@@ -23,10 +23,7 @@ use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session};
 use crate::rig::{Bench, Steps, end, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct StoreMemory;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Memory that the process may use. It is more than it will use, because the question is how much
 /// it takes.
@@ -34,46 +31,38 @@ const MEMORY: u64 = 4 << 30;
 /// Gets before memory is measured, so that buffers are in use.
 const WARM: u64 = 20_000;
 
-impl Experiment for StoreMemory {
-    fn name(&self) -> &'static str {
-        "store-memory"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "store-memory",
+    paper: Paper::A,
+    source: "paper A, section 8.4 and table 11; design: DRAM for each key is the product",
+    text: "everything in DRAM that grows with keys is about two bytes a key",
+    sentences: &[],
+    bars: &[
+        Bar::less("dram_bytes_per_key_1000", 2.5, 2.0),
+        Bar::less("dram_bytes_per_key_100", 2.2, 1.9),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, section 8.4 and table 11; design: DRAM for each key is the product",
-            text: "everything in DRAM that grows with keys is about two bytes a key",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("dram_bytes_per_key_1000", 2.5, 2.0),
-                    Bar::less("dram_bytes_per_key_100", 2.2, 1.9),
-                ]
-            },
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut run = Run {
+        bench: &bench,
+        steps: Steps::new(progress, 10),
+        outcome: Outcome::new(),
+    };
+    // Values, keys, and the measured sizes as shares of the keys.
+    let sizes = [
+        (1000, bench.scaled(1_500_000, 16_000_000)),
+        (100, bench.scaled(8_000_000, 64_000_000)),
+    ];
+    for (value_bytes, keys) in sizes {
+        if let Err(error) = run.slope(value_bytes, keys) {
+            let key = format!("dram_bytes_per_key_{value_bytes}");
+            run.outcome.miss(key, format!("{error:#}"));
         }
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut run = Run {
-            bench: &bench,
-            steps: Steps::new(progress, 10),
-            outcome: Outcome::new(),
-        };
-        // Values, keys, and the measured sizes as shares of the keys.
-        let sizes = [
-            (1000, bench.scaled(1_500_000, 16_000_000)),
-            (100, bench.scaled(8_000_000, 64_000_000)),
-        ];
-        for (value_bytes, keys) in sizes {
-            if let Err(error) = run.slope(value_bytes, keys) {
-                let key = format!("dram_bytes_per_key_{value_bytes}");
-                run.outcome.miss(key, format!("{error:#}"));
-            }
-        }
-        end(&bench, &run.steps, run.outcome, [])
-    }
+    end(&bench, &run.steps, run.outcome, [])
 }
 
 /// Memory at one size.

@@ -17,75 +17,64 @@ use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Request;
 use crate::kv::{Durability, OURS};
 use crate::rig::{Bench, Steps, end, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct StoreOpen;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Puts before the end that are checked after a kill.
 const BACK: u64 = 100_000;
 
-impl Experiment for StoreOpen {
-    fn name(&self) -> &'static str {
-        "store-open"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "store-open",
+    paper: Paper::Design,
+    source: "design question: what a store of 16M keys costs to open",
+    text: "a store serves within seconds after a kill, and within one after it was closed",
+    sentences: &[],
+    bars: &[
+        Bar::less("open_after_kill_s", 5.0, 2.0),
+        Bar::less("open_clean_s", 1.0, 0.3),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question: what a store of 16M keys costs to open",
-            text: "a store serves within seconds after a kill, and within one after it was closed",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("open_after_kill_s", 5.0, 2.0),
-                    Bar::less("open_clean_s", 1.0, 0.3),
-                ]
-            },
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let keys = bench.scaled(500_000, 16_000_000);
+    let plan = Plan::new(&bench, &mut outcome, keys, 1000, 1.7)?.durable(Durability::Kill);
+    plan.note(&mut outcome, "");
+    let rounds = bench.scaled(3, 7);
+    let mut run = Run {
+        bench: &bench,
+        steps: Steps::new(progress, 2 + 2 * rounds),
+        table: Table::new(
+            "Opening",
+            &[
+                "after",
+                "puts of the killed",
+                "open s",
+                "first get s",
+                "checked puts",
+            ],
+        ),
+        plan,
+        home: Home::new(&bench, OURS),
+    };
+    run.fill(&mut outcome)?;
+    let mut killed = Vec::new();
+    for round in 0..rounds {
+        killed.push(run.after_kill(round, rounds)?);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let keys = bench.scaled(500_000, 16_000_000);
-        let plan = Plan::new(&bench, &mut outcome, keys, 1000, 1.7)?.durable(Durability::Kill);
-        plan.note(&mut outcome, "");
-        let rounds = bench.scaled(3, 7);
-        let mut run = Run {
-            bench: &bench,
-            steps: Steps::new(progress, 2 + 2 * rounds),
-            table: Table::new(
-                "Opening",
-                &[
-                    "after",
-                    "puts of the killed",
-                    "open s",
-                    "first get s",
-                    "checked puts",
-                ],
-            ),
-            plan,
-            home: Home::new(&bench, OURS),
-        };
-        run.fill(&mut outcome)?;
-        let mut killed = Vec::new();
-        for round in 0..rounds {
-            killed.push(run.after_kill(round, rounds)?);
-        }
-        let mut clean = Vec::new();
-        for _ in 0..rounds {
-            clean.push(run.after_close()?);
-        }
-        let worst = |all: &[f64]| Ok(all.iter().copied().fold(f64::NAN, f64::max));
-        put(&mut outcome, "open_after_kill_s", worst(&killed));
-        put(&mut outcome, "open_clean_s", worst(&clean));
-        let Run {
-            table, home, steps, ..
-        } = run;
-        drop(home);
-        end(&bench, &steps, outcome, [table])
+    let mut clean = Vec::new();
+    for _ in 0..rounds {
+        clean.push(run.after_close()?);
     }
+    let worst = |all: &[f64]| Ok(all.iter().copied().fold(f64::NAN, f64::max));
+    put(&mut outcome, "open_after_kill_s", worst(&killed));
+    put(&mut outcome, "open_clean_s", worst(&clean));
+    let Run {
+        table, home, steps, ..
+    } = run;
+    drop(home);
+    end(&bench, &steps, outcome, [table])
 }
 
 struct Run<'a> {

@@ -26,10 +26,7 @@ use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
 use crate::rig::{Bench, Steps, end, put, ratio};
-use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct StoreRivals;
+use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Ours and the others.
 const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];
@@ -49,63 +46,57 @@ const WORKS: [&str; 8] = [
     "ycsb_c",
 ];
 
-impl Experiment for StoreRivals {
-    fn name(&self) -> &'static str {
-        "store-rivals"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "store-rivals",
+    paper: Paper::Design,
+    source: "design question: is it better than what there is?",
+    text: "under one memory cap the store serves more random gets than RocksDB, LMDB and fjall, and writes less for each put",
+    sentences: &[],
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::Design,
-            source: "design question: is it better than what there is?",
-            text: "under one memory cap the store serves more random gets than RocksDB, LMDB and fjall, and writes less for each put",
-            sentences: &[],
-            bars: &[],
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let keys = bench.scaled(700_000, 16_000_000);
+    // LMDB needs the most, because its overwritten pages wait for reuse.
+    let plan = Plan::new(&bench, &mut outcome, keys, 1000, 2.5)?;
+    plan.note(&mut outcome, "");
+    outcome.setting("ycsb_threads", YCSB_THREADS);
+    let mut run = Run {
+        bench: &bench,
+        plan,
+        steps: Steps::new(progress, (ENGINES.len() * WORKS.len()) as u64 + 1),
+        seconds: bench.scaled(0.6, 20.0),
+        table: Table::new(
+            "Engines under one memory cap",
+            &[
+                "work",
+                "engine",
+                "ops/s",
+                "mean us",
+                "p99 us",
+                "longest ms",
+                "cpu us",
+                "read B/op",
+                "written B/op",
+                "RSS MiB",
+            ],
+        ),
+    };
+    let mut all: Vec<Result<Vec<Step>, String>> = Vec::new();
+    for engine in ENGINES {
+        let shown = run.within_memory(engine, &mut outcome);
+        if let Err(why) = &shown {
+            outcome.setting(format!("{engine}_failed"), why.clone());
         }
+        all.push(shown);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let keys = bench.scaled(700_000, 16_000_000);
-        // LMDB needs the most, because its overwritten pages wait for reuse.
-        let plan = Plan::new(&bench, &mut outcome, keys, 1000, 2.5)?;
-        plan.note(&mut outcome, "");
-        outcome.setting("ycsb_threads", YCSB_THREADS);
-        let mut run = Run {
-            bench: &bench,
-            plan,
-            steps: Steps::new(progress, (ENGINES.len() * WORKS.len()) as u64 + 1),
-            seconds: bench.scaled(0.6, 20.0),
-            table: Table::new(
-                "Engines under one memory cap",
-                &[
-                    "work",
-                    "engine",
-                    "ops/s",
-                    "mean us",
-                    "p99 us",
-                    "longest ms",
-                    "cpu us",
-                    "read B/op",
-                    "written B/op",
-                    "RSS MiB",
-                ],
-            ),
-        };
-        let mut all: Vec<Result<Vec<Step>, String>> = Vec::new();
-        for engine in ENGINES {
-            let shown = run.within_memory(engine, &mut outcome);
-            if let Err(why) = &shown {
-                outcome.setting(format!("{engine}_failed"), why.clone());
-            }
-            all.push(shown);
-        }
-        for (at, work) in WORKS.iter().enumerate() {
-            run.compare(work, at, &all, &mut outcome);
-        }
-        end(&bench, &run.steps, outcome, [run.table])
+    for (at, work) in WORKS.iter().enumerate() {
+        run.compare(work, at, &all, &mut outcome);
     }
+    end(&bench, &run.steps, outcome, [run.table])
 }
 
 struct Run<'a> {

@@ -26,10 +26,7 @@ use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
 use crate::rig::{Bench, Figure, Steps, end, put};
-use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
-
-/// The experiment.
-pub struct StoreWrites;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The store's own ratio counts bytes as stored, including headers and hash lists: about 1.05 times
 /// keys and values. With this setting, the used space is 1.3 times keys and values.
@@ -39,62 +36,54 @@ const SHARE: f64 = 0.8;
 /// The number of windows in which the data is overwritten once.
 const WINDOWS_A_PASS: u64 = 4;
 
-impl Experiment for StoreWrites {
-    fn name(&self) -> &'static str {
-        "store-writes"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "store-writes",
+    paper: Paper::A,
+    source: "paper A, sections 6.2 and 11.2; design: blocks are written once",
+    text: "a load writes each byte about twice, uniform overwriting within 1.3 times the data's space about four times, and no put waits long for it",
+    sentences: &[],
+    bars: &[
+        Bar::less("wa_load", 2.2, 2.05),
+        Bar::less("wa_overwrite", 4.5, 3.5),
+        Bar::less("max_put_ms", 50.0, 10.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, sections 6.2 and 11.2; design: blocks are written once",
-            text: "a load writes each byte about twice, uniform overwriting within 1.3 times the data's space about four times, and no put waits long for it",
-            sentences: &[],
-            bars: const {
-                &[
-                    Bar::less("wa_load", 2.2, 2.05),
-                    Bar::less("wa_overwrite", 4.5, 3.5),
-                    Bar::less("max_put_ms", 50.0, 10.0),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let bench = Bench::open(options)?;
-        let mut outcome = Outcome::new();
-        let keys = bench.scaled(1_000_000, 16_000_000);
-        let mut plan = Plan::new(&bench, &mut outcome, keys, 1000, 1.7)?;
-        plan.tuning.space_ratio = SPACE_RATIO;
-        plan.note(&mut outcome, "");
-        let passes: u64 = bench.scaled(3, 4);
-        outcome.setting("overwritten_passes", passes);
-        let mut run = Run {
-            bench: &bench,
-            steps: Steps::new(progress, 3 + passes * WINDOWS_A_PASS),
-            outcome,
-            table: Table::new(
-                "Writing",
-                &[
-                    "what",
-                    "put MB",
-                    "put MB/s",
-                    "written/put",
-                    "own written/put",
-                    "read/put",
-                    "space/data",
-                    "in use/data",
-                    "p99 us",
-                    "p99.9 us",
-                    "longest ms",
-                    "cpu us",
-                ],
-            ),
-            plan,
-        };
-        run.measure(passes)?;
-        end(&bench, &run.steps, run.outcome, [run.table])
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let bench = Bench::open(options)?;
+    let mut outcome = Outcome::new();
+    let keys = bench.scaled(1_000_000, 16_000_000);
+    let mut plan = Plan::new(&bench, &mut outcome, keys, 1000, 1.7)?;
+    plan.tuning.space_ratio = SPACE_RATIO;
+    plan.note(&mut outcome, "");
+    let passes: u64 = bench.scaled(3, 4);
+    outcome.setting("overwritten_passes", passes);
+    let mut run = Run {
+        bench: &bench,
+        steps: Steps::new(progress, 3 + passes * WINDOWS_A_PASS),
+        outcome,
+        table: Table::new(
+            "Writing",
+            &[
+                "what",
+                "put MB",
+                "put MB/s",
+                "written/put",
+                "own written/put",
+                "read/put",
+                "space/data",
+                "in use/data",
+                "p99 us",
+                "p99.9 us",
+                "longest ms",
+                "cpu us",
+            ],
+        ),
+        plan,
+    };
+    run.measure(passes)?;
+    end(&bench, &run.steps, run.outcome, [run.table])
 }
 
 struct Run<'a> {

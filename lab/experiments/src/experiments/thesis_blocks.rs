@@ -22,15 +22,11 @@ use anyhow::Result;
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, at_least, at_most, judged,
-    untested,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, at_least, at_most, judged, untested,
 };
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::sorted::{Scattered, SortedFile};
 use senko_thesis::unsorted::{self, Unsorted};
-
-/// The experiment.
-pub struct ThesisBlocks;
 
 pub(super) const UNSORTED: [(&str, u32); 2] = [("unsorted16", 16), ("unsorted24", 24)];
 
@@ -84,38 +80,32 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for ThesisBlocks {
-    fn name(&self) -> &'static str {
-        "thesis-blocks"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-blocks",
+    paper: Paper::A,
+    source: "paper A, figures 45 to 48",
+    text: "the time of a get from unsorted blocks with a page map and from sorted ones, by the size of blocks",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, figures 45 to 48",
-            text: "the time of a get from unsorted blocks with a page map and from sorted ones, by the size of blocks",
-            sentences: SENTENCES,
-            bars: &[],
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut run = ThesisRun::open(options, progress, 18)?;
+    let geometries = run.geometries.clone();
+    unsorted_blocks(&mut run)?;
+    for (size, geometry) in geometries.iter().enumerate() {
+        run.steps.next("writing sorted blocks");
+        let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
+        run.built(SIZES[size], "sorted", built);
+        let index = run.map(size, "map over blocks", |keys| {
+            BlockBloom::build(keys, geometry, BLOCK_BITS)
+        });
+        run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
+        run.measure(size, built.written, &index, &Scattered::warm(file))?;
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = ThesisRun::open(options, progress, 18)?;
-        let geometries = run.geometries.clone();
-        unsorted_blocks(&mut run)?;
-        for (size, geometry) in geometries.iter().enumerate() {
-            run.steps.next("writing sorted blocks");
-            let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
-            run.built(SIZES[size], "sorted", built);
-            let index = run.map(size, "map over blocks", |keys| {
-                BlockBloom::build(keys, geometry, BLOCK_BITS)
-            });
-            run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
-            run.measure(size, built.written, &index, &Scattered::warm(file))?;
-        }
-        shapes(&mut run);
-        run.finish()
-    }
+    shapes(&mut run);
+    run.finish()
 }
 
 /// One file of elements in append order, divided into blocks of each size. The largest blocks round

@@ -23,12 +23,8 @@ use senko_thesis::btree::Tree;
 
 use crate::thesis::bed::{Beds, STICK, X25M, X25M_FULL, run_on};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
-    untested,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
 };
-
-/// The experiment.
-pub struct ThesisBtree;
 
 /// Puts, as in table 5.
 const PUTS: u64 = 8192;
@@ -58,29 +54,23 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for ThesisBtree {
-    fn name(&self) -> &'static str {
-        "thesis-btree"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-btree",
+    paper: Paper::A,
+    source: "paper A, section 4.2.2, figures 27 to 29, table 5",
+    text: "the time of each put into an in-place B+tree, on drives that were erased before and on a full one",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, section 4.2.2, figures 27 to 29, table 5",
-            text: "the time of each put into an in-place B+tree, on drives that were erased before and on a full one",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        run_on(
-            options,
-            progress,
-            &[X25M, X25M_FULL, STICK],
-            |beds, outcome| measure(beds, PUTS, outcome),
-        )
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    run_on(
+        options,
+        progress,
+        &[X25M, X25M_FULL, STICK],
+        |beds, outcome| measure(beds, PUTS, outcome),
+    )
 }
 
 /// Measures this many puts on each bed. The test calls it with a few.

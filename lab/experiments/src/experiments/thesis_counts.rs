@@ -24,12 +24,8 @@ use senko_thesis::sorted::{Head, Scattered, SortedFile};
 use super::thesis_blocks::{UNSORTED, unsorted_blocks};
 use crate::thesis::{BLOCK_BITS, SIZES, Size, ThesisRun};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, at_least, at_most,
-    judged,
+    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, at_least, at_most, judged,
 };
-
-/// The experiment.
-pub struct ThesisCounts;
 
 const HASHED: [(&str, u32); 2] = [("hash16", 16), ("hash24", 24)];
 
@@ -82,51 +78,45 @@ const SENTENCES: &[Sentence] = &[
 .steady(),
 ];
 
-impl Experiment for ThesisCounts {
-    fn name(&self) -> &'static str {
-        "thesis-counts"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-counts",
+    paper: Paper::A,
+    source: "paper A, figures 46, 47, 52 and 53",
+    text: "blocks and pages that a get searches, by the size of blocks, with as many elements as in the thesis",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, figures 46, 47, 52 and 53",
-            text: "blocks and pages that a get searches, by the size of blocks, with as many elements as in the thesis",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = ThesisRun::sized(options, progress, 29, size(options.scale))?;
-        let geometries = run.geometries.clone();
-        unsorted_blocks(&mut run)?;
-        for (size, geometry) in geometries.iter().enumerate() {
-            let index = run.map(size, "map over blocks", |keys| {
-                BlockBloom::build(keys, geometry, BLOCK_BITS)
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut run = ThesisRun::sized(options, progress, 29, size(options.scale))?;
+    let geometries = run.geometries.clone();
+    unsorted_blocks(&mut run)?;
+    for (size, geometry) in geometries.iter().enumerate() {
+        let index = run.map(size, "map over blocks", |keys| {
+            BlockBloom::build(keys, geometry, BLOCK_BITS)
+        });
+        run.steps.next("writing sorted blocks");
+        let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
+        run.built(SIZES[size], "sorted", built);
+        run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
+        run.measure(size, built.written, &index, &Head(file))?;
+        run.steps.next("writing hash-table blocks");
+        let (file, built) = hashed::write(run.device(), &run.keys, geometry)?;
+        run.built(SIZES[size], "hash", built);
+        for (name, bits) in HASHED {
+            let layout = run.map(size, &format!("page maps of {name}"), |keys| {
+                Hashed::new(name, keys, &file, bits, Sized::All)
             });
-            run.steps.next("writing sorted blocks");
-            let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
-            run.built(SIZES[size], "sorted", built);
-            run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
-            run.measure(size, built.written, &index, &Head(file))?;
-            run.steps.next("writing hash-table blocks");
-            let (file, built) = hashed::write(run.device(), &run.keys, geometry)?;
-            run.built(SIZES[size], "hash", built);
-            for (name, bits) in HASHED {
-                let layout = run.map(size, &format!("page maps of {name}"), |keys| {
-                    Hashed::new(name, keys, &file, bits, Sized::All)
-                });
-                run.measure(size, built.written, &index, &layout)?;
-            }
+            run.measure(size, built.written, &index, &layout)?;
         }
-        let layouts = UNSORTED.iter().chain(&HASHED).map(|(name, _)| *name);
-        for layout in layouts.chain(["sorted_scattered", "sorted_head"]) {
-            let key = format!("{layout}_pages_large_over_small");
-            run.pages_ratio(&key, (layout, "large"), (layout, "small"));
-        }
-        run.finish()
     }
+    let layouts = UNSORTED.iter().chain(&HASHED).map(|(name, _)| *name);
+    for layout in layouts.chain(["sorted_scattered", "sorted_head"]) {
+        let key = format!("{layout}_pages_large_over_small");
+        run.pages_ratio(&key, (layout, "large"), (layout, "small"));
+    }
+    run.finish()
 }
 
 #[cfg(test)]

@@ -23,12 +23,8 @@ use senko_thesis::slot::{PER_PAGE, SLOT};
 
 use crate::thesis::bed::{Bed, Beds, Recent, STICK, X25M, run_on};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged,
-    near,
+    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged, near,
 };
-
-/// The experiment.
-pub struct ThesisHashTable;
 
 /// Parts of the figure.
 const LEVELS: usize = 50;
@@ -61,30 +57,24 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for ThesisHashTable {
-    fn name(&self) -> &'static str {
-        "thesis-hash-table"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-hash-table",
+    paper: Paper::A,
+    source: "paper A, section 4.2.3, figures 30 and 31, table 6",
+    text: "the time of puts into a hash table on the drive, by its fill",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, section 4.2.3, figures 30 and 31, table 6",
-            text: "the time of puts into a hash table on the drive, by its fill",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let slots = match options.scale {
-            Scale::Quick => (4_096, 32_768),
-            Scale::Full => (65_536, 524_288),
-        };
-        run_on(options, progress, &[X25M, STICK], |beds, outcome| {
-            measure(beds, slots, outcome)
-        })
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let slots = match options.scale {
+        Scale::Quick => (4_096, 32_768),
+        Scale::Full => (65_536, 524_288),
+    };
+    run_on(options, progress, &[X25M, STICK], |beds, outcome| {
+        measure(beds, slots, outcome)
+    })
 }
 
 /// The results of filling a table.

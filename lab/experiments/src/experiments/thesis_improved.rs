@@ -30,17 +30,14 @@ use serde_json::json;
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun, Window};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    at_most, judged, near,
+    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
+    judged, near,
 };
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
 use senko_thesis::ours::{self, StaticIndex};
 use senko_thesis::sorted::{Head, InDram, Scattered, SortedFile};
 use senko_thesis::{Built, ByParts, Geometry, Reader, get};
-
-/// The experiment.
-pub struct ThesisImproved;
 
 const HASHED: [(&str, u32, Sized); 4] = [
     ("hash16", 16, Sized::All),
@@ -122,86 +119,80 @@ const SENTENCES: &[Sentence] = &[
 .steady(),
 ];
 
-impl Experiment for ThesisImproved {
-    fn name(&self) -> &'static str {
-        "thesis-improved"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-improved",
+    paper: Paper::A,
+    source: "paper A, figures 51 to 53",
+    text: "reads and times of gets from hash-table blocks that map what overflows, and from sorted blocks with their index at the head",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, figures 51 to 53",
-            text: "reads and times of gets from hash-table blocks that map what overflows, and from sorted blocks with their index at the head",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = ThesisRun::open(options, progress, 42)?;
-        let geometries = run.geometries.clone();
-        let mut overflow = Vec::new();
-        for (size, geometry) in geometries.iter().enumerate() {
-            run.steps.next("writing hash-table blocks");
-            let (file, built) = hashed::write(run.device(), &run.keys, geometry)?;
-            run.built(SIZES[size], "hash", built);
-            overflow.push(file.overflow());
-            let index = run.map(size, "map over blocks", |keys| {
-                BlockBloom::build(keys, geometry, BLOCK_BITS)
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut run = ThesisRun::open(options, progress, 42)?;
+    let geometries = run.geometries.clone();
+    let mut overflow = Vec::new();
+    for (size, geometry) in geometries.iter().enumerate() {
+        run.steps.next("writing hash-table blocks");
+        let (file, built) = hashed::write(run.device(), &run.keys, geometry)?;
+        run.built(SIZES[size], "hash", built);
+        overflow.push(file.overflow());
+        let index = run.map(size, "map over blocks", |keys| {
+            BlockBloom::build(keys, geometry, BLOCK_BITS)
+        });
+        for (name, bits, sized) in HASHED {
+            let layout = run.map(size, &format!("page maps of {name}"), |keys| {
+                Hashed::new(name, keys, &file, bits, sized)
             });
-            for (name, bits, sized) in HASHED {
-                let layout = run.map(size, &format!("page maps of {name}"), |keys| {
-                    Hashed::new(name, keys, &file, bits, sized)
-                });
-                run.measure(size, built.written, &index, &layout)?;
-                if name == "hash16" && size == LARGEST {
-                    let parts = ByParts("hash16_parts", &layout);
-                    run.measure(size, built.written, &index, &parts)?;
-                }
-            }
-            if size == 0 {
-                let pages = match options.scale {
-                    Scale::Quick => 512,
-                    Scale::Full => 8192,
-                };
-                in_place(&mut run, geometry, pages, built)?;
-            }
-        }
-        run.outcome.bar("overflow_share", overflow[0]);
-        for (size, geometry) in geometries.iter().enumerate() {
-            run.steps.next("writing sorted blocks");
-            let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
-            run.built(SIZES[size], "sorted", built);
-            let index = run.map(size, "map over blocks", |keys| {
-                BlockBloom::build(keys, geometry, BLOCK_BITS)
-            });
-            run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
-            let head = Head(file.clone());
-            run.measure(size, built.written, &index, &head)?;
-            if size == LARGEST {
-                let parts = ByParts("sorted_head_parts", &head);
+            run.measure(size, built.written, &index, &layout)?;
+            if name == "hash16" && size == LARGEST {
+                let parts = ByParts("hash16_parts", &layout);
                 run.measure(size, built.written, &index, &parts)?;
             }
-            run.measure(size, built.written, &index, &InDram(file))?;
         }
-        for (size, geometry) in geometries.iter().enumerate() {
-            run.steps.next("writing the store's blocks");
-            let (blocks, built) = ours::write(run.device(), &run.keys, geometry)?;
-            run.built(SIZES[size], "store", built);
-            let index = run.map(size, "map over blocks", |keys| {
-                BlockBloom::build(keys, geometry, BLOCK_BITS)
-            });
-            run.measure(size, built.written, &index, &blocks)?;
-            drop(index);
-            let index = run.map(size, "the store's better map", |keys| {
-                StaticIndex::build(keys, geometry, FINGERPRINT_BITS)
-            });
-            run.measure(size, built.written, &index, &blocks.named("store_static"))?;
+        if size == 0 {
+            let pages = match options.scale {
+                Scale::Quick => 512,
+                Scale::Full => 8192,
+            };
+            in_place(&mut run, geometry, pages, built)?;
         }
-        shapes(&mut run);
-        fills(&mut run);
-        run.finish()
     }
+    run.outcome.bar("overflow_share", overflow[0]);
+    for (size, geometry) in geometries.iter().enumerate() {
+        run.steps.next("writing sorted blocks");
+        let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
+        run.built(SIZES[size], "sorted", built);
+        let index = run.map(size, "map over blocks", |keys| {
+            BlockBloom::build(keys, geometry, BLOCK_BITS)
+        });
+        run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
+        let head = Head(file.clone());
+        run.measure(size, built.written, &index, &head)?;
+        if size == LARGEST {
+            let parts = ByParts("sorted_head_parts", &head);
+            run.measure(size, built.written, &index, &parts)?;
+        }
+        run.measure(size, built.written, &index, &InDram(file))?;
+    }
+    for (size, geometry) in geometries.iter().enumerate() {
+        run.steps.next("writing the store's blocks");
+        let (blocks, built) = ours::write(run.device(), &run.keys, geometry)?;
+        run.built(SIZES[size], "store", built);
+        let index = run.map(size, "map over blocks", |keys| {
+            BlockBloom::build(keys, geometry, BLOCK_BITS)
+        });
+        run.measure(size, built.written, &index, &blocks)?;
+        drop(index);
+        let index = run.map(size, "the store's better map", |keys| {
+            StaticIndex::build(keys, geometry, FINGERPRINT_BITS)
+        });
+        run.measure(size, built.written, &index, &blocks.named("store_static"))?;
+    }
+    shapes(&mut run);
+    fills(&mut run);
+    run.finish()
 }
 
 /// The thesis's comparisons as numbers.

@@ -34,13 +34,10 @@ use senko_workload::Popularity;
 use serde_json::json;
 
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    at_most, judged, near, untested,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
+    judged, near, untested,
 };
 use measure::{Bandwidth, DRAWN, Filters, Lookups, best_of, core_seconds, rate};
-
-/// The experiment.
-pub struct ThesisIndex;
 
 /// Elements of a block, as in the thesis.
 const PER_BLOCK: u64 = 4096;
@@ -587,41 +584,33 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for ThesisIndex {
-    fn name(&self) -> &'static str {
-        "thesis-index"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-index",
+    paper: Paper::A,
+    source: "paper A, figures 35 and 41 to 44",
+    text: "the time to find a key's block in a Bloom Filter Map, in filters one after the other, and in the store's map",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::more("rows_over_memory_bandwidth", 0.5, 0.8),
+        Bar::more("better_map_speedup", 1.5, 3.0),
+        Bar::less("better_map_false_over_bfm", 0.10, 0.04),
+        Bar::more("uniform_over_sequential", 110.0, 200.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, figures 35 and 41 to 44",
-            text: "the time to find a key's block in a Bloom Filter Map, in filters one after the other, and in the store's map",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::more("rows_over_memory_bandwidth", 0.5, 0.8),
-                    Bar::more("better_map_speedup", 1.5, 3.0),
-                    Bar::less("better_map_false_over_bfm", 0.10, 0.04),
-                    Bar::more("uniform_over_sequential", 110.0, 200.0),
-                ]
-            },
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut outcome = Outcome::new();
-        let sizes = Sizes::of(options.scale);
-        outcome.setting("elements_a_block", PER_BLOCK);
-        outcome.setting("zipf_exponent", EXPONENT);
-        outcome.setting("hashes", Filter::for_elements(PER_BLOCK as u32).hashes);
-        outcome.setting("avx2", cfg!(target_arch = "x86_64") && has_avx2());
-        figure_35(&mut outcome, progress);
-        figures_41_to_43(&sizes, options, progress, &mut outcome)?;
-        figure_44(&sizes, options, progress, &mut outcome)?;
-        better_map(&sizes, options, progress, &mut outcome)?;
-        Ok(outcome)
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut outcome = Outcome::new();
+    let sizes = Sizes::of(options.scale);
+    outcome.setting("elements_a_block", PER_BLOCK);
+    outcome.setting("zipf_exponent", EXPONENT);
+    outcome.setting("hashes", Filter::for_elements(PER_BLOCK as u32).hashes);
+    outcome.setting("avx2", cfg!(target_arch = "x86_64") && has_avx2());
+    figure_35(&mut outcome, progress);
+    figures_41_to_43(&sizes, options, progress, &mut outcome)?;
+    figure_44(&sizes, options, progress, &mut outcome)?;
+    better_map(&sizes, options, progress, &mut outcome)?;
+    Ok(outcome)
 }
 
 /// Whether rows are ANDed in vectors of 32 bytes.

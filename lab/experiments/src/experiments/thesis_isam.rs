@@ -26,12 +26,9 @@ use senko_workload::{Rng, check_value};
 
 use crate::thesis::bed::{Bed, Beds, X25M, run_on};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    at_most, judged, near,
+    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
+    judged, near,
 };
-
-/// The experiment.
-pub struct ThesisIsam;
 
 /// Bytes of an element's key and value.
 const PAYLOAD: f64 = 8.0 + VALUE as f64;
@@ -80,30 +77,24 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for ThesisIsam {
-    fn name(&self) -> &'static str {
-        "thesis-isam"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-isam",
+    paper: Paper::A,
+    source: "paper A, section 4.2.1, figure 26, table 7",
+    text: "reads, writes and DRAM of ISAM, a hash table and a B+tree",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, section 4.2.1, figure 26, table 7",
-            text: "reads, writes and DRAM of ISAM, a hash table and a B+tree",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let elements = match options.scale {
-            Scale::Quick => (2_000, 20_000),
-            Scale::Full => (20_000, 200_000),
-        };
-        run_on(options, progress, &[X25M], |beds, outcome| {
-            measure(beds, elements, outcome)
-        })
-    }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let elements = match options.scale {
+        Scale::Quick => (2_000, 20_000),
+        Scale::Full => (20_000, 200_000),
+    };
+    run_on(options, progress, &[X25M], |beds, outcome| {
+        measure(beds, elements, outcome)
+    })
 }
 
 /// Measures each structure on the file and on the drives, with this many elements. The test calls

@@ -20,12 +20,8 @@ use senko_store::index::bloom_map::{Column, Filter, best_hashes};
 use senko_workload::rng::mix64;
 
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
-    near,
+    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged, near,
 };
-
-/// The experiment.
-pub struct ThesisMisses;
 
 /// Elements of a block.
 const PER_BLOCK: u64 = 1024;
@@ -156,96 +152,90 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for ThesisMisses {
-    fn name(&self) -> &'static str {
-        "thesis-misses"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-misses",
+    paper: Paper::A,
+    source: "paper A, figure 37, equations 4 and 5",
+    text: "the blocks that are read in vain, by the number of blocks",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, figure 37, equations 4 and 5",
-            text: "the blocks that are read in vain, by the number of blocks",
-            sentences: SENTENCES,
-            bars: &[],
-        }
-    }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut outcome = Outcome::new();
-        let (most, asked) = match options.scale {
-            Scale::Quick => (1024, 1_000_000),
-            Scale::Full => (4096, 20_000_000),
-        };
-        let sizes: Vec<u64> = (1..)
-            .map(|power| 1 << power)
-            .take_while(|blocks| *blocks <= most)
-            .collect();
-        for bits in [8u32, 16] {
-            // Equation 2, and the rate with a whole number k of hash functions.
-            let rate = 0.5f64.powf(std::f64::consts::LN_2 * f64::from(bits));
-            let hashes = best_hashes(bits);
-            let real = (1.0 - (-f64::from(hashes) / f64::from(bits)).exp()).powi(hashes as i32);
-            let mut table = Table::new(
-                format!(
-                    "Figure 37: reads in vain with {bits} bits an element, in percent of reading everything"
-                ),
-                &[
-                    "blocks",
-                    "equation 5 %",
-                    "with whole k %",
-                    "observed %",
-                    "mean blocks in vain",
-                    "distance from equation 4",
-                ],
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut outcome = Outcome::new();
+    let (most, asked) = match options.scale {
+        Scale::Quick => (1024, 1_000_000),
+        Scale::Full => (4096, 20_000_000),
+    };
+    let sizes: Vec<u64> = (1..)
+        .map(|power| 1 << power)
+        .take_while(|blocks| *blocks <= most)
+        .collect();
+    for bits in [8u32, 16] {
+        // Equation 2, and the rate with a whole number k of hash functions.
+        let rate = 0.5f64.powf(std::f64::consts::LN_2 * f64::from(bits));
+        let hashes = best_hashes(bits);
+        let real = (1.0 - (-f64::from(hashes) / f64::from(bits)).exp()).powi(hashes as i32);
+        let mut table = Table::new(
+            format!(
+                "Figure 37: reads in vain with {bits} bits an element, in percent of reading everything"
+            ),
+            &[
+                "blocks",
+                "equation 5 %",
+                "with whole k %",
+                "observed %",
+                "mean blocks in vain",
+                "distance from equation 4",
+            ],
+        );
+        let (mut observed_sum, mut said_sum) = (0.0, 0.0);
+        for (step, blocks) in sizes.iter().enumerate() {
+            progress.step(
+                step as u64,
+                sizes.len() as u64,
+                &format!("{bits} bits, {blocks} blocks"),
             );
-            let (mut observed_sum, mut said_sum) = (0.0, 0.0);
-            for (step, blocks) in sizes.iter().enumerate() {
-                progress.step(
-                    step as u64,
-                    sizes.len() as u64,
-                    &format!("{bits} bits, {blocks} blocks"),
-                );
-                let observed = observe(*blocks, bits, asked, options.seed);
-                let others = (blocks - 1) as f64;
-                let share = observed.mean() / *blocks as f64;
-                let distance = observed.distance_to_poisson(real * others);
-                // With two blocks there can be only one false candidate. From here on the sum of
-                // equation 5 is exact.
-                let (said, whole) = (
-                    equation_5(rate * others, *blocks),
-                    equation_5(real * others, *blocks),
-                );
-                table.row(vec![
-                    blocks.to_string(),
-                    format!("{:.4}", said * 100.0),
-                    format!("{:.4}", whole * 100.0),
-                    format!("{:.4}", share * 100.0),
-                    format!("{:.4}", observed.mean()),
-                    format!("{distance:.5}"),
-                ]);
-                for (name, which) in [("2", 2), ("many", most)] {
-                    if *blocks == which {
-                        let key = format!("read_percent_{bits}bits_{name}blocks");
-                        outcome.bar(key, share * 100.0);
-                    }
+            let observed = observe(*blocks, bits, asked, options.seed);
+            let others = (blocks - 1) as f64;
+            let share = observed.mean() / *blocks as f64;
+            let distance = observed.distance_to_poisson(real * others);
+            // With two blocks there can be only one false candidate. From here on the sum of
+            // equation 5 is exact.
+            let (said, whole) = (
+                equation_5(rate * others, *blocks),
+                equation_5(real * others, *blocks),
+            );
+            table.row(vec![
+                blocks.to_string(),
+                format!("{:.4}", said * 100.0),
+                format!("{:.4}", whole * 100.0),
+                format!("{:.4}", share * 100.0),
+                format!("{:.4}", observed.mean()),
+                format!("{distance:.5}"),
+            ]);
+            for (name, which) in [("2", 2), ("many", most)] {
+                if *blocks == which {
+                    let key = format!("read_percent_{bits}bits_{name}blocks");
+                    outcome.bar(key, share * 100.0);
                 }
-                if *blocks == most {
-                    outcome.bar(format!("distance_from_equation4_{bits}bits"), distance);
-                }
-                observed_sum += share;
-                said_sum += whole;
             }
-            outcome.bar(
-                format!("observed_over_equation5_{bits}bits"),
-                observed_sum / said_sum,
-            );
-            outcome.tables.push(table);
+            if *blocks == most {
+                outcome.bar(format!("distance_from_equation4_{bits}bits"), distance);
+            }
+            observed_sum += share;
+            said_sum += whole;
         }
-        outcome.setting("elements_a_block", PER_BLOCK);
-        outcome.setting("lookups", asked);
-        Ok(outcome)
+        outcome.bar(
+            format!("observed_over_equation5_{bits}bits"),
+            observed_sum / said_sum,
+        );
+        outcome.tables.push(table);
     }
+    outcome.setting("elements_a_block", PER_BLOCK);
+    outcome.setting("lookups", asked);
+    Ok(outcome)
 }
 
 #[cfg(test)]

@@ -23,11 +23,8 @@ use senko_thesis::system::{Kind, Named, Old, System, Young};
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
 use crate::{
-    Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
+    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
 };
-
-/// The experiment.
-pub struct ThesisSystem;
 
 /// A system, with the names of its rows: all, young, sorted.
 struct Case {
@@ -109,49 +106,43 @@ const SENTENCES: &[Sentence] = &[
 .steady(),
 ];
 
-impl Experiment for ThesisSystem {
-    fn name(&self) -> &'static str {
-        "thesis-system"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "thesis-system",
+    paper: Paper::A,
+    source: "paper A, sections 6.2, 7.2.2, 9.2 and 10.2, figures 39, 45 and 51",
+    text: "the time of a get from the combined block structure, before and after its improvement, and with blocks closed early",
+    sentences: SENTENCES,
+    bars: &[],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::A,
-            source: "paper A, sections 6.2, 7.2.2, 9.2 and 10.2, figures 39, 45 and 51",
-            text: "the time of a get from the combined block structure, before and after its improvement, and with blocks closed early",
-            sentences: SENTENCES,
-            bars: &[],
-        }
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let mut run = ThesisRun::open(options, progress, 2 + CASES.len() as u64 * 4)?;
+    if options.scale == Scale::Quick {
+        // 16 blocks, of which a quarter is young.
+        run.elements(1 << 18);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = ThesisRun::open(options, progress, 2 + CASES.len() as u64 * 4)?;
-        if options.scale == Scale::Quick {
-            // 16 blocks, of which a quarter is young.
-            run.elements(1 << 18);
-        }
-        let mut puts = Table::new(
-            "Putting all elements",
-            &[
-                "system",
-                "us/element",
-                "written/keys+values",
-                "read/keys+values",
-                "blocks sorted",
-            ],
-        );
-        for case in &CASES {
-            measure(&mut run, case, &mut puts)?;
-        }
-        run.outcome.setting("young_blocks", YOUNG);
-        run.outcome.tables.push(puts);
-        let size = SIZES[SIZE];
-        run.time_ratio("after_over_before_time", ("after", size), ("before", size));
-        let (early, short) = (("early_young", size), ("short_young", size));
-        run.time_ratio("early_over_short_young_time", early, short);
-        run.pages_ratio("early_over_short_young_pages", early, short);
-        run.finish()
+    let mut puts = Table::new(
+        "Putting all elements",
+        &[
+            "system",
+            "us/element",
+            "written/keys+values",
+            "read/keys+values",
+            "blocks sorted",
+        ],
+    );
+    for case in &CASES {
+        measure(&mut run, case, &mut puts)?;
     }
+    run.outcome.setting("young_blocks", YOUNG);
+    run.outcome.tables.push(puts);
+    let size = SIZES[SIZE];
+    run.time_ratio("after_over_before_time", ("after", size), ("before", size));
+    let (early, short) = (("early_young", size), ("short_young", size));
+    run.time_ratio("early_over_short_young_time", early, short);
+    run.pages_ratio("early_over_short_young_pages", early, short);
+    run.finish()
 }
 
 fn measure(run: &mut ThesisRun<'_>, case: &Case, puts: &mut Table) -> Result<()> {

@@ -30,12 +30,9 @@ use senko_ssd::transfer::{self, Arrivals, Model, simulate};
 use serde_json::json;
 
 use crate::{
-    Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    at_most, judged, near, untested,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
+    judged, near, untested,
 };
-
-/// The experiment.
-pub struct TransferPredict;
 
 /// Commands under way in the engine: as many as SATA's longest queue holds, which the paper names
 /// in section 5.2.
@@ -172,102 +169,94 @@ const SENTENCES: &[Sentence] = &[
     ),
 ];
 
-impl Experiment for TransferPredict {
-    fn name(&self) -> &'static str {
-        "transfer-predict"
-    }
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "transfer-predict",
+    paper: Paper::B,
+    source: "paper B, sections 5.1 and 5.2",
+    text: "the answers and response times of two and four drives, predicted by a queueing model from one drive's figures and three premises",
+    sentences: SENTENCES,
+    bars: &[
+        Bar::less("qps_error_percent", 8.0, 4.0),
+        Bar::less("latency_error_percent", 15.0, 8.0),
+    ],
+    run,
+};
 
-    fn claim(&self) -> Claim {
-        Claim {
-            paper: Paper::B,
-            source: "paper B, sections 5.1 and 5.2",
-            text: "the answers and response times of two and four drives, predicted by a queueing model from one drive's figures and three premises",
-            sentences: SENTENCES,
-            bars: const {
-                &[
-                    Bar::less("qps_error_percent", 8.0, 4.0),
-                    Bar::less("latency_error_percent", 15.0, 8.0),
-                ]
-            },
+fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+    let (fitting, answers) = match options.scale {
+        Scale::Full => (1_000_000, 5_000_000),
+        Scale::Quick => (200_000, 500_000),
+    };
+    progress.step(0, 3, "fitting to one drive");
+    let model = fit(PAPER, fitting, options.seed)?;
+    let mut outcome = Outcome::new();
+    outcome.setting("model", json!(model));
+    outcome.setting(
+        "fitted_to_one_drive",
+        json!(["channel_ns", "serial_ns", "depth"]),
+    );
+    outcome.setting(
+        "premise",
+        json!({ "window": WINDOW, "channels": model.channels, "times": "exponential" }),
+    );
+    outcome.setting("answers", answers);
+    progress.step(1, 3, "predicting");
+    let mut table = Table::new(
+        "Figures 7 and 8, from one drive's figures and three premises",
+        &[
+            "drives",
+            "paper QPS",
+            "model QPS",
+            "paper us",
+            "model us",
+            "paper deviation us",
+            "model deviation us",
+            "role",
+        ],
+    );
+    let (mut qps_error, mut latency_error, mut of_one) = (0.0f64, 0.0f64, f64::NAN);
+    for (drives, qps, latency, deviation) in POINTS {
+        let out = predict(&model, drives, answers, options.seed)?;
+        if drives == 1 {
+            of_one = out.deviation_us;
+        } else {
+            let over_one = out.deviation_us / of_one;
+            outcome.bar(format!("deviation_{drives}_over_1"), over_one);
+            qps_error = qps_error.max((out.qps / qps - 1.0).abs() * 100.0);
+            latency_error = latency_error.max((out.mean_us / latency - 1.0).abs() * 100.0);
+            outcome.bar(format!("qps_{drives}"), out.qps);
+            outcome.bar(format!("latency_us_{drives}"), out.mean_us);
+            outcome.bar(format!("deviation_us_{drives}"), out.deviation_us);
         }
+        table.row(vec![
+            drives.to_string(),
+            format!("{qps:.0}"),
+            format!("{:.0}", out.qps),
+            format!("{latency:.0}"),
+            format!("{:.0}", out.mean_us),
+            format!("{deviation:.1}"),
+            format!("{:.1}", out.deviation_us),
+            if drives == 1 { "fitted" } else { "predicted" }.to_owned(),
+        ]);
     }
-
-    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let (fitting, answers) = match options.scale {
-            Scale::Full => (1_000_000, 5_000_000),
-            Scale::Quick => (200_000, 500_000),
-        };
-        progress.step(0, 3, "fitting to one drive");
-        let model = fit(PAPER, fitting, options.seed)?;
-        let mut outcome = Outcome::new();
-        outcome.setting("model", json!(model));
-        outcome.setting(
-            "fitted_to_one_drive",
-            json!(["channel_ns", "serial_ns", "depth"]),
-        );
-        outcome.setting(
-            "premise",
-            json!({ "window": WINDOW, "channels": model.channels, "times": "exponential" }),
-        );
-        outcome.setting("answers", answers);
-        progress.step(1, 3, "predicting");
-        let mut table = Table::new(
-            "Figures 7 and 8, from one drive's figures and three premises",
-            &[
-                "drives",
-                "paper QPS",
-                "model QPS",
-                "paper us",
-                "model us",
-                "paper deviation us",
-                "model deviation us",
-                "role",
-            ],
-        );
-        let (mut qps_error, mut latency_error, mut of_one) = (0.0f64, 0.0f64, f64::NAN);
-        for (drives, qps, latency, deviation) in POINTS {
-            let out = predict(&model, drives, answers, options.seed)?;
-            if drives == 1 {
-                of_one = out.deviation_us;
-            } else {
-                let over_one = out.deviation_us / of_one;
-                outcome.bar(format!("deviation_{drives}_over_1"), over_one);
-                qps_error = qps_error.max((out.qps / qps - 1.0).abs() * 100.0);
-                latency_error = latency_error.max((out.mean_us / latency - 1.0).abs() * 100.0);
-                outcome.bar(format!("qps_{drives}"), out.qps);
-                outcome.bar(format!("latency_us_{drives}"), out.mean_us);
-                outcome.bar(format!("deviation_us_{drives}"), out.deviation_us);
-            }
-            table.row(vec![
-                drives.to_string(),
-                format!("{qps:.0}"),
-                format!("{:.0}", out.qps),
-                format!("{latency:.0}"),
-                format!("{:.0}", out.mean_us),
-                format!("{deviation:.1}"),
-                format!("{:.1}", out.deviation_us),
-                if drives == 1 { "fitted" } else { "predicted" }.to_owned(),
-            ]);
-        }
-        outcome.bar("qps_error_percent", qps_error);
-        outcome.bar("latency_error_percent", latency_error);
-        outcome.tables.push(table);
-        progress.step(2, 3, "other windows");
-        let full = Model {
-            window: 4 * model.depth,
-            ..model
-        };
-        let full = predict(&full, 4, answers, options.seed)?;
-        outcome.bar("latency_us_4_queues_full", full.mean_us);
-        let tables = [
-            other_windows(&model, answers / 4, options.seed)?,
-            figure_9(&model, answers / 5, options.seed, &mut outcome)?,
-            without_bottleneck(&model, answers / 2, options.seed, &mut outcome)?,
-        ];
-        outcome.tables.extend(tables);
-        progress.step(3, 3, "done");
-        Ok(outcome)
-    }
+    outcome.bar("qps_error_percent", qps_error);
+    outcome.bar("latency_error_percent", latency_error);
+    outcome.tables.push(table);
+    progress.step(2, 3, "other windows");
+    let full = Model {
+        window: 4 * model.depth,
+        ..model
+    };
+    let full = predict(&full, 4, answers, options.seed)?;
+    outcome.bar("latency_us_4_queues_full", full.mean_us);
+    let tables = [
+        other_windows(&model, answers / 4, options.seed)?,
+        figure_9(&model, answers / 5, options.seed, &mut outcome)?,
+        without_bottleneck(&model, answers / 2, options.seed, &mut outcome)?,
+    ];
+    outcome.tables.extend(tables);
+    progress.step(3, 3, "done");
+    Ok(outcome)
 }
 
 /// The effect of the assumption: two and four drives with other numbers of commands under way.

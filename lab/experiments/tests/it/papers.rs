@@ -183,8 +183,8 @@ fn the_documents_have_the_bars_of_the_experiments() {
         }
     }
     for experiment in experiments() {
-        for bar in experiment.claim().bars {
-            let name = format!("{}.{}", experiment.name(), bar.key);
+        for bar in experiment.bars {
+            let name = format!("{}.{}", experiment.name, bar.key);
             let (must, goal) = told
                 .remove(&*name)
                 .unwrap_or_else(|| panic!("no row of {name}"));
@@ -275,7 +275,7 @@ fn an_experiment_has_the_figures_of_its_sentences() {
         let report = run(name, &options, &()).unwrap();
         let (bars, missing) = (report.outcome.bars(), report.outcome.missing());
         let lacks_a_trace = missing.values().any(|why| why.contains("/nonexistent"));
-        for test in report.claim.sentences.iter().flat_map(Sentence::tests) {
+        for test in report.experiment.sentences.iter().flat_map(Sentence::tests) {
             assert!(
                 bars.contains_key(test.key) || lacks_a_trace,
                 "{name} has no {}: {missing:?}",
@@ -289,7 +289,7 @@ fn an_experiment_has_the_figures_of_its_sentences() {
 fn a_bar_is_reached_at_its_own_values() {
     let standing = |bar: &Bar, value: f64| bar.standing(&json!({ "bars": { bar.key: value } }));
     for experiment in experiments() {
-        for bar in experiment.claim().bars {
+        for bar in experiment.bars {
             assert_eq!(standing(bar, bar.goal), Standing::Goal, "{}", bar.key);
             assert_ne!(standing(bar, bar.must), Standing::Not, "{}", bar.key);
         }

@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 fn registry_names_are_unique_and_found() {
     let mut names = HashSet::new();
     for experiment in experiments() {
-        let name = experiment.name();
+        let name = experiment.name;
         assert!(names.insert(name), "{name} twice");
         assert!(
             name.bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
             "{name}"
         );
-        assert!(!experiment.claim().text.is_empty() && !experiment.claim().source.is_empty());
-        assert_eq!(find(name).unwrap().name(), name);
+        assert!(!experiment.text.is_empty() && !experiment.source.is_empty());
+        assert_eq!(find(name).unwrap().name, name);
     }
     let error = run("no-such", &Options::default(), &())
         .unwrap_err()

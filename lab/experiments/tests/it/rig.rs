@@ -120,10 +120,8 @@ fn what_could_not_be_measured_is_named_in_the_result_line() {
         ratio(&Ok(9e4), &Ok(4.5e4)),
     );
     outcome.probe(100.0, 120.0);
-    let experiment = find("serve-flash-get").unwrap();
     let report = Report {
-        experiment: experiment.name(),
-        claim: experiment.claim(),
+        experiment: find("serve-flash-get").unwrap(),
         scale: Scale::Quick,
         seed: 1,
         outcome,
@@ -162,6 +160,6 @@ fn the_experiments_on_servers_are_there() {
         "serve-watch",
         "serve-overload",
     ] {
-        assert_eq!(find(name).unwrap().name(), name);
+        assert_eq!(find(name).unwrap().name, name);
     }
 }

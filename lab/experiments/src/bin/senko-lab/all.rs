@@ -53,7 +53,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let (start, mut broken, mut measured) = (Instant::now(), Vec::new(), 0);
     let mut times = Vec::new();
     for (at, experiment) in experiments.iter().enumerate() {
-        let name = experiment.name();
+        let name = experiment.name;
         let share = limit.map(|limit| {
             let left = limit.saturating_sub(start.elapsed());
             let part = left.as_secs_f64() / (experiments.len() - at) as f64;
@@ -144,8 +144,8 @@ fn show(
         text.push_str(&format!("\n    lacks: {why}"));
     }
     if !reasons.is_empty() {
-        let claim = senko_lab::find(name)?.claim();
-        text.push_str(&format!("\n    {}", claim.would_have_shown()));
+        let missed = senko_lab::find(name)?.would_have_shown();
+        text.push_str(&format!("\n    {missed}"));
     }
     writeln!(out, "{text}").context("cannot write to stdout")
 }

@@ -180,14 +180,12 @@ fn run(command: LabCommand) -> Result<()> {
 fn list(json: bool) -> Result<()> {
     let mut out = out::stdout();
     for experiment in senko_lab::experiments() {
-        let claim = experiment.claim();
+        let (name, source, text) = (experiment.name, experiment.source, experiment.text);
         if json {
-            let line =
-                json!({ "name": experiment.name(), "source": claim.source, "claim": claim.text });
+            let line = json!({ "name": name, "source": source, "claim": text });
             writeln!(out, "{line}")
         } else {
-            let text = format!("{} ({})", claim.text, claim.source);
-            write!(out, "{}", listed(experiment.name(), &text))
+            write!(out, "{}", listed(name, &format!("{text} ({source})")))
         }
         .context("cannot write to stdout")?;
     }
@@ -284,7 +282,7 @@ fn print(report: &Report, json: bool) -> Result<()> {
 fn said(report: &Report) -> Table {
     let mut table = Table::new("What the paper says", &["where", "what", "verdict"]);
     let record = report.to_json();
-    for sentence in report.claim.sentences {
+    for sentence in report.experiment.sentences {
         table.row(vec![
             sentence.place.to_owned(),
             sentence.text.to_owned(),
@@ -298,7 +296,7 @@ fn said(report: &Report) -> Table {
 fn held(report: &Report) -> Table {
     let mut table = Table::new("Held against", &["figure", "here", "must", "goal", ""]);
     let record = report.to_json();
-    for bar in report.claim.bars {
+    for bar in report.experiment.bars {
         let value = report.outcome.bars().get(bar.key);
         let sign = if bar.less { "<=" } else { ">=" };
         table.row(vec![

@@ -63,7 +63,7 @@ pub fn main(args: &ReportArgs) -> Result<()> {
     let (page, figures) = publish::page(&records);
     Output::write(&args.output, &[&path], page.as_bytes())?;
     let measured = senko_lab::experiments().iter().filter(|one| {
-        let record = results::latest(&records, one.name());
+        let record = results::latest(&records, one.name);
         record.is_some_and(|record| {
             record["bars"]
                 .as_object()
