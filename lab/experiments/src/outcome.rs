@@ -93,6 +93,17 @@ impl Outcome {
         self.missing.insert(key, why.into());
     }
 
+    /// Adds a figure: a number, rounds with their spread, or why there is none.
+    ///
+    /// # Panics
+    /// If the key was used before.
+    pub fn put<S: Seen>(&mut self, key: impl Into<String>, figure: Result<S, String>) {
+        match figure {
+            Ok(seen) => seen.add_to(self, key.into()),
+            Err(why) => self.miss(key, why),
+        }
+    }
+
     /// Notes how a part of the experiment ended that should have measured these bars. If it failed,
     /// the figures of other parts stay, and those of its own bars that are not measured yet become
     /// gaps. The reason is also noted as a setting, since there may be no gap.
@@ -149,6 +160,23 @@ impl Outcome {
 
     fn check_new(&self, key: &str) {
         assert!(!self.has(key), "the experiment reports \"{key}\" twice");
+    }
+}
+
+/// What an outcome can take: one number, or the numbers of several rounds.
+pub trait Seen {
+    fn add_to(self, outcome: &mut Outcome, key: String);
+}
+
+impl Seen for f64 {
+    fn add_to(self, outcome: &mut Outcome, key: String) {
+        outcome.bar(key, self);
+    }
+}
+
+impl Seen for Vec<f64> {
+    fn add_to(self, outcome: &mut Outcome, key: String) {
+        outcome.rounds(key, self);
     }
 }
 

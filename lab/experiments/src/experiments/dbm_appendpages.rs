@@ -25,7 +25,7 @@ use super::dbm_paper::written;
 use crate::commits::ours::Ours;
 use crate::commits::rival::LMDB;
 use crate::commits::{self, Contender, Order, Work, key, value};
-use crate::rig::{Bench, Steps, process, put, ratio};
+use crate::rig::{Bench, Steps, process, ratio};
 use crate::{
     Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
 };
@@ -138,9 +138,9 @@ pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -
     outcome.tables.push(table);
     outcome.setting("leaves_changed", leaves);
     outcome.bar("page_writes_per_update", per_update);
-    put(outcome, "lmdb_pages_over_ours", ratio(&lmdb, &one));
-    put(outcome, "pages_per_commit_of_one", one);
-    put(outcome, "lmdb_pages_per_commit_of_one", lmdb);
+    outcome.put("lmdb_pages_over_ours", ratio(&lmdb, &one));
+    outcome.put("pages_per_commit_of_one", one);
+    outcome.put("lmdb_pages_per_commit_of_one", lmdb);
     drop(ours);
     std::fs::remove_dir_all(&home)?;
     std::fs::remove_file(&trace)?;

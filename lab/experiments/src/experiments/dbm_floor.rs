@@ -17,7 +17,7 @@ use crate::commits::write::Space;
 use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::kv::plan::cell as shown;
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, put};
+use crate::rig::{Bench, Steps};
 use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
 
 pub static EXPERIMENT: Experiment = Experiment {
@@ -110,8 +110,7 @@ fn report(turns: &Turns, cells: &[Cell], outcome: &mut Outcome) {
     if let Ok(best) = &best {
         outcome.setting("best", best.clone());
     }
-    put(
-        outcome,
+    outcome.put(
         "best_writes_a_second",
         best.clone().and_then(|best| turns.figure(&best, Ran::rate)),
     );
@@ -134,6 +133,6 @@ fn report(turns: &Turns, cells: &[Cell], outcome: &mut Outcome) {
             format!("{}_over_written_4096", cell.name())
         };
         let over = under.and_then(|under| turns.over(&cell.name(), &under, Ran::rate));
-        put(outcome, &key, over);
+        outcome.put(&key, over);
     }
 }

@@ -23,7 +23,7 @@ use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::cgroup::MemoryCap;
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, process, put};
+use crate::rig::{Bench, Steps, process};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Threads, and what the keys have for them.
@@ -121,8 +121,7 @@ pub fn measure(
     };
     steps.next("reads of a get");
     let per_get: Result<f64> = reads(&mut ours);
-    put(
-        outcome,
+    outcome.put(
         "reads_per_get",
         per_get.map_err(|error| format!("{error:#}")),
     );
@@ -157,9 +156,9 @@ pub fn measure(
         }
         turns.rows(name, 1, &mut table);
         let over = turns.over(OURS, LMDB.name, Ran::rate);
-        put(outcome, &format!("{name}_over_lmdb"), over);
+        outcome.put(format!("{name}_over_lmdb"), over);
         let rate = turns.figure(OURS, Ran::rate);
-        put(outcome, &format!("{OURS}_{name}_a_second"), rate);
+        outcome.put(format!("{OURS}_{name}_a_second"), rate);
     }
     outcome.tables.push(table);
     drop(turns);

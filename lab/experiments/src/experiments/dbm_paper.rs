@@ -30,7 +30,7 @@ use crate::commits::rival::{self, REDB};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, median, put, some};
+use crate::rig::{Bench, Steps, median, some};
 use crate::{
     Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
 };
@@ -261,14 +261,14 @@ pub fn one(
             outcome.setting(format!("{}_floor", load.name), best.clone());
         }
         let over = best.and_then(|best| turns.over(OURS, &best, Ran::rate));
-        put(outcome, &format!("{}_over_floor", load.name), over);
+        outcome.put(format!("{}_over_floor", load.name), over);
     }
     let mut each: Vec<Vec<f64>> = Vec::new();
     for name in rivals() {
         let key = format!("{}_over_{name}", load.name);
         let over = turns.over(OURS, name, Ran::rate);
         each.extend(over.as_ref().ok().cloned());
-        put(outcome, &key, over);
+        outcome.put(&key, over);
     }
     // The best and the middle rival of each round.
     type Pick = fn(Vec<f64>) -> Option<f64>;
@@ -281,7 +281,7 @@ pub fn one(
         let picked = (0..rounds as usize).filter_map(|at| pick(round(at)));
         let picked = some(picked).ok_or_else(|| "no rival was measured".to_owned());
         let key = format!("{}_over_{which}_rival", load.name);
-        put(outcome, &key, picked);
+        outcome.put(&key, picked);
     }
     drop(turns);
     // The next load needs the space. At the latest the folder is removed with the run.

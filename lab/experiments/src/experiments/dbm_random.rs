@@ -21,7 +21,7 @@ use crate::commits::rival::{BERKELEY, LEVELDB, LMDB, ROCKSDB, SQLITE};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{self, KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, median, put, put_so_far};
+use crate::rig::{Bench, Steps, median, put_so_far};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Updates a transaction.
@@ -112,13 +112,13 @@ pub fn measure(
     outcome.tables.push(table);
     for kind in rivals {
         let over = turns.over(OURS, kind.name, Ran::rate);
-        put(outcome, &format!("random100_over_{}", kind.name), over);
+        outcome.put(format!("random100_over_{}", kind.name), over);
     }
     let seen = turns.figure(OURS, Ran::rate).and(space);
-    put(outcome, "space_over_live", seen);
+    outcome.put("space_over_live", seen);
     let best = turns.best(&ways);
     let tail = best.and_then(|best| percentile_over(&turns, OURS, &best, 0.9999));
-    put(outcome, "p9999_commit_over_floor", tail);
+    outcome.put("p9999_commit_over_floor", tail);
     drop(turns);
     let _ = std::fs::remove_dir_all(&home);
 }

@@ -16,7 +16,7 @@ use crate::commits::rival::{self, Kind};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, put};
+use crate::rig::{Bench, Steps};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// How many threads commit at once.
@@ -84,12 +84,12 @@ pub fn measure(
         turns.rows(&load, 1, &mut table);
         for kind in &threaded {
             let over = turns.over(OURS, kind.name, Ran::rate);
-            put(outcome, &format!("{load}_over_{}", kind.name), over);
+            outcome.put(format!("{load}_over_{}", kind.name), over);
         }
         let rate = turns.figure(OURS, Ran::rate);
         if let Some(alone) = &alone {
             let over = crate::rig::ratio(&rate, alone);
-            put(outcome, &format!("{load}_over_one_thread"), over);
+            outcome.put(format!("{load}_over_one_thread"), over);
         } else {
             alone = Some(rate);
         }

@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, end, over, put};
+use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, end, over};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Most of its core that one worker may use in the open loop, in percent.
@@ -192,20 +192,15 @@ impl Run<'_> {
             )),
             None => cost(&open),
         };
-        put(
-            &mut self.outcome,
-            &format!("{prefix}cpu_per_get_t2_over_t1"),
-            open_cost,
-        );
-        put(
-            &mut self.outcome,
-            &format!("{prefix}closed_loop_cpu_per_get_t2_over_t1"),
+        self.outcome
+            .put(format!("{prefix}cpu_per_get_t2_over_t1"), open_cost);
+        self.outcome.put(
+            format!("{prefix}closed_loop_cpu_per_get_t2_over_t1"),
             cost(&closed),
         );
         for (series, threads) in open.iter().zip(1..) {
-            put(
-                &mut self.outcome,
-                &format!("{prefix}cpu_us_per_get_t{threads}"),
+            self.outcome.put(
+                format!("{prefix}cpu_us_per_get_t{threads}"),
                 series.figure(Window::server_us),
             );
         }
@@ -216,11 +211,8 @@ impl Run<'_> {
         ] {
             let share =
                 |window: &Window| window.grown(counter) / window.step.counts.requests as f64;
-            put(
-                &mut self.outcome,
-                &format!("{prefix}{key}"),
-                closed[1].figure(share),
-            );
+            self.outcome
+                .put(format!("{prefix}{key}"), closed[1].figure(share));
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::rig::contender::Cap;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, end, over, process, put};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, end, over, process};
 use crate::{
     Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged,
 };
@@ -323,20 +323,17 @@ impl Run<'_> {
     fn report(&mut self, name: &str, one_to: u64, all: &[Series]) {
         for (contender, series) in CONTENDERS.iter().zip(all) {
             let hits = series.figure(Window::hits_per_second);
-            put(
-                &mut self.outcome,
-                &format!("{name}_1to{one_to}_{contender}_hits_per_second"),
+            self.outcome.put(
+                format!("{name}_1to{one_to}_{contender}_hits_per_second"),
                 hits,
             );
-            put(
-                &mut self.outcome,
-                &format!("{name}_1to{one_to}_{contender}_found"),
+            self.outcome.put(
+                format!("{name}_1to{one_to}_{contender}_found"),
                 series.figure(Window::found),
             );
             if *contender != "senko" {
-                put(
-                    &mut self.outcome,
-                    &format!("{name}_1to{one_to}_over_{contender}"),
+                self.outcome.put(
+                    format!("{name}_1to{one_to}_over_{contender}"),
                     over(&all[0], series, Window::hits_per_second),
                 );
             }

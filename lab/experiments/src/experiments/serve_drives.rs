@@ -24,9 +24,7 @@ use senko_workload::{KeySpace, Rng};
 
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
-use crate::rig::{
-    Bench, Figure, Items, Load, Series, Server, Steps, Window, end, median, over, put,
-};
+use crate::rig::{Bench, Figure, Items, Load, Series, Server, Steps, Window, end, median, over};
 use crate::{Experiment, Options, Outcome, Paper, Progress, Sentence, Table, untested};
 
 /// Numbers of flash files.
@@ -236,20 +234,19 @@ fn report(sides: &[Side], outcome: &mut Outcome, tables: &mut Vec<Table>) {
             asked.to_string(),
         ]);
         rows.row(side.series.row());
-        put(outcome, &format!("answers_{}", side.files), rate);
-        put(outcome, &format!("latency_us_{}", side.files), mean);
-        put(outcome, &format!("deviation_us_{}", side.files), deviation);
+        outcome.put(format!("answers_{}", side.files), rate);
+        outcome.put(format!("latency_us_{}", side.files), mean);
+        outcome.put(format!("deviation_us_{}", side.files), deviation);
     }
     if let [one, rest @ ..] = sides {
         for side in rest {
             let files = side.files;
-            put(
-                outcome,
-                &format!("answers_{files}_over_1"),
+            outcome.put(
+                format!("answers_{files}_over_1"),
                 over(&side.series, &one.series, answers),
             );
             let latency = side.times(mean).and_then(|us| Ok(us / one.times(mean)?));
-            put(outcome, &format!("latency_{files}_over_1"), latency);
+            outcome.put(format!("latency_{files}_over_1"), latency);
         }
     }
     tables.extend([table, rows]);

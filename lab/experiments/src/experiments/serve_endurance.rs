@@ -29,7 +29,7 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, put, ratio};
+use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, ratio};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
 use senko_plan::requests::{self, Requests};
@@ -308,32 +308,19 @@ impl Run<'_> {
         let figure = |at: usize, of: &dyn Fn(&Written) -> Figure| {
             rows[at].1.as_ref().map_err(Clone::clone).and_then(of)
         };
-        put(
-            &mut self.outcome,
-            "host_wa_fifo",
-            figure(0, &Written::amplification),
-        );
-        put(
-            &mut self.outcome,
-            "host_wa_reinsert",
-            figure(1, &Written::amplification),
-        );
-        put(
-            &mut self.outcome,
-            "page_fill",
-            figure(0, &|written| Ok(written.page_fill)),
-        );
+        self.outcome
+            .put("host_wa_fifo", figure(0, &Written::amplification));
+        self.outcome
+            .put("host_wa_reinsert", figure(1, &Written::amplification));
+        self.outcome
+            .put("page_fill", figure(0, &|written| Ok(written.page_fill)));
         let per_day = figure(2, &|written| Ok(written.per_day()));
         let allowed = Ok(budget as f64 * 86_400.0);
         self.outcome.setting("budget", option);
-        put(
-            &mut self.outcome,
-            "bytes_per_day_over_budget",
-            ratio(&per_day, &allowed),
-        );
-        put(&mut self.outcome, "bytes_per_day_under_budget", per_day);
-        put(
-            &mut self.outcome,
+        self.outcome
+            .put("bytes_per_day_over_budget", ratio(&per_day, &allowed));
+        self.outcome.put("bytes_per_day_under_budget", per_day);
+        self.outcome.put(
             "bytes_per_day_without_budget",
             figure(0, &|written| Ok(written.per_day())),
         );
@@ -460,9 +447,8 @@ impl Run<'_> {
                 format!("trace.{name}.{}.written_megabytes", rules.name),
                 megabytes,
             );
-            put(
-                &mut self.outcome,
-                &format!(
+            self.outcome.put(
+                format!(
                     "trace.{name}.{}.hit_percent_per_written_megabyte",
                     rules.name
                 ),

@@ -39,9 +39,7 @@ use serde_json::json;
 use crate::rig::fio::{self, Job, Reads};
 use crate::rig::series::{COLUMNS, Contender, end, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
-use crate::rig::{
-    Bench, Items, Load, Memtier, Series, Server, Spec, Steps, Window, median, over, put,
-};
+use crate::rig::{Bench, Items, Load, Memtier, Series, Server, Spec, Steps, Window, median, over};
 use crate::{
     Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
     untested,
@@ -352,11 +350,8 @@ impl Run<'_> {
         );
         let what = (", beside sendfile", 500);
         let closed = self.closed_loops(&contenders, &items, &beside, 1, what);
-        put(
-            &mut self.outcome,
-            "get_over_sendfile",
-            over_rival(&closed, 1),
-        );
+        self.outcome
+            .put("get_over_sendfile", over_rival(&closed, 1));
         self.curve(&contenders[1..], &items, &closed, false);
         drop(sendfile);
 
@@ -396,14 +391,11 @@ impl Run<'_> {
             );
             // A miss is answered fast, so only found or stored items count.
             let key = format!("mix{:.0}_over_extstore", gets * 100.0);
-            put(
-                &mut self.outcome,
-                &key,
-                over(&all[0], &all[1], Window::done_per_second),
-            );
+            self.outcome
+                .put(&key, over(&all[0], &all[1], Window::done_per_second));
             for (name, series) in ["senko", "extstore"].into_iter().zip(&all) {
                 let key = format!("mix{:.0}_{name}_found", gets * 100.0);
-                put(&mut self.outcome, &key, series.figure(Window::found));
+                self.outcome.put(&key, series.figure(Window::found));
             }
         }
         Ok(())
@@ -452,7 +444,7 @@ impl Run<'_> {
         let [of_senko, of_extstore] = rates;
         let ratios = of_extstore.iter().zip(&of_senko).map(|(e, s)| e / s);
         let ratio = median(ratios.collect()).ok_or_else(|| "no round".to_owned());
-        put(&mut self.outcome, FILES, ratio);
+        self.outcome.put(FILES, ratio);
     }
 
     /// Closed loops of some numbers of connections on items of some pages, with the device between
@@ -539,75 +531,51 @@ impl Run<'_> {
             .position(|closed| closed.connections >= BAR_CONNECTIONS);
         let closed = &all[from.unwrap_or(all.len())..];
         let over_device = |contender, of| over_device(closed, contender, of);
-        put(&mut self.outcome, "get_over_fio", over_device(0, FLASH));
+        self.outcome.put("get_over_fio", over_device(0, FLASH));
         // A server can't be further ahead of extstore than the device is.
-        put(
-            &mut self.outcome,
-            "extstore_over_fio",
-            over_device(1, FLASH),
-        );
-        put(
-            &mut self.outcome,
+        self.outcome.put("extstore_over_fio", over_device(1, FLASH));
+        self.outcome.put(
             "get_and_dram_hits_over_fio",
             over_device(0, Window::hits_per_second),
         );
-        put(
-            &mut self.outcome,
-            "get_over_extstore",
-            over_rival(closed, 1),
-        );
+        self.outcome.put("get_over_extstore", over_rival(closed, 1));
         // The minimal server, at the same number of connections as the device.
         let last = &closed[closed.len().saturating_sub(1)..];
-        put(
-            &mut self.outcome,
-            "get_over_floor_server",
-            over_rival(last, 2),
-        );
-        put(
-            &mut self.outcome,
-            "floor_server_over_fio",
-            over_device(2, FLASH),
-        );
+        self.outcome
+            .put("get_over_floor_server", over_rival(last, 2));
+        self.outcome
+            .put("floor_server_over_fio", over_device(2, FLASH));
         let most = closed.last().map(|one| one.connections);
         for one in all.iter().filter(|one| Some(one.connections) != most) {
             let at = |what| format!("{what}_at_{}", one.connections);
-            put(
-                &mut self.outcome,
-                &at("get_over_fio"),
-                one.over_device(0, FLASH),
-            );
+            self.outcome
+                .put(&at("get_over_fio"), one.over_device(0, FLASH));
             let over_extstore = over_rival(std::slice::from_ref(one), 1);
-            put(&mut self.outcome, &at("get_over_extstore"), over_extstore);
+            self.outcome.put(&at("get_over_extstore"), over_extstore);
         }
         let best = |of: usize| largest(closed.iter().map(|one| one.all[of].figure(FLASH)));
-        put(&mut self.outcome, "flash_gets_per_second", best(0));
-        put(&mut self.outcome, "extstore_flash_gets_per_second", best(1));
+        self.outcome.put("flash_gets_per_second", best(0));
+        self.outcome.put("extstore_flash_gets_per_second", best(1));
         let mut device = Device::default();
         for one in all {
             device.reads.extend(&one.device.reads);
             device.reached.extend(&one.device.reached);
             device.trouble = device.trouble.or(one.device.trouble.clone());
         }
-        put(
-            &mut self.outcome,
+        self.outcome.put(
             "fio_reads_per_second",
             device.figure(|reads| reads.per_second),
         );
-        put(
-            &mut self.outcome,
-            "fio_cpu_us_per_read",
-            device.figure(|reads| reads.cpu_us),
-        );
+        self.outcome
+            .put("fio_cpu_us_per_read", device.figure(|reads| reads.cpu_us));
         let no_counts = "the kernel's disk statistics are not available";
-        put(
-            &mut self.outcome,
+        self.outcome.put(
             "fio_reads_that_reached_the_device",
             median(device.reached).ok_or_else(|| format!("{no_counts}, or fio was not run")),
         );
         let windows = closed.iter().flat_map(|closed| &closed.all[0].windows);
         let reads = windows.map(|window| window.disk_reads_per(window.flash_hits()));
-        put(
-            &mut self.outcome,
+        self.outcome.put(
             "device_reads_per_flash_get",
             median(reads.collect()).ok_or_else(|| no_counts.to_owned()),
         );
@@ -671,14 +639,11 @@ impl Run<'_> {
                 .map(|(read, (flash, hit))| flash / (read.mean_us + hit))
                 .collect(),
         );
-        put(&mut self.outcome, "flash_get_mean_us", flash);
-        put(&mut self.outcome, "dram_hit_mean_us", hit);
-        put(
-            &mut self.outcome,
-            "fio_depth1_mean_us",
-            device.figure(|read| read.mean_us),
-        );
-        put(&mut self.outcome, "latency1_over_floor", over_floor);
+        self.outcome.put("flash_get_mean_us", flash);
+        self.outcome.put("dram_hit_mean_us", hit);
+        self.outcome
+            .put("fio_depth1_mean_us", device.figure(|read| read.mean_us));
+        self.outcome.put("latency1_over_floor", over_floor);
     }
 
     /// Latency at fixed rates, with a server all in DRAM beside it if requested (figure 9). The
@@ -770,7 +735,7 @@ impl Run<'_> {
                 let means: Vec<f64> = series.windows.iter().map(mean).collect();
                 outcome.rounds(format!("{name}_mean_us_at_{rate:.0}"), means.clone());
                 let key = format!("{name}_p99_us_at_{rate:.0}");
-                put(outcome, &key, series.figure(tail(0.99)));
+                outcome.put(&key, series.figure(tail(0.99)));
                 let low = first
                     .entry(name.to_owned())
                     .or_insert_with(|| means.clone());
@@ -781,13 +746,9 @@ impl Run<'_> {
                     let over_dram = over(series, in_dram, mean);
                     if *low == means {
                         let key = format!("{name}_mean_over_dram_at_low_rate");
-                        put(outcome, &key, over_dram.clone());
+                        outcome.put(&key, over_dram.clone());
                     }
-                    put(
-                        outcome,
-                        &format!("{name}_mean_over_dram_at_{rate:.0}"),
-                        over_dram,
-                    );
+                    outcome.put(format!("{name}_mean_over_dram_at_{rate:.0}"), over_dram);
                 }
             }
         }
@@ -816,17 +777,11 @@ impl Run<'_> {
         let closed = self.closed_loops(&contenders, &items, &[64, 256], 2, ("", 0));
         // As with one page, extstore's share of the device is the limit.
         for (key, contender) in [("get4096_over_fio_8k", 0), ("extstore4096_over_fio_8k", 1)] {
-            put(
-                &mut self.outcome,
-                key,
-                over_device(&closed, contender, FLASH),
-            );
+            self.outcome
+                .put(key, over_device(&closed, contender, FLASH));
         }
-        put(
-            &mut self.outcome,
-            "get4096_over_extstore",
-            over_rival(&closed, 1),
-        );
+        self.outcome
+            .put("get4096_over_extstore", over_rival(&closed, 1));
         Ok(())
     }
 
@@ -859,11 +814,8 @@ impl Run<'_> {
                 &load,
                 &what,
             );
-            put(
-                &mut self.outcome,
-                key,
-                over(&all[0], &all[1], Window::server_us),
-            );
+            self.outcome
+                .put(key, over(&all[0], &all[1], Window::server_us));
         }
         Ok(())
     }
@@ -938,19 +890,12 @@ impl Run<'_> {
                 "64 connections",
             );
             let key = format!("small{value}_hits_over_extstore");
-            put(
-                &mut self.outcome,
-                &key,
-                over(&all[0], &all[1], Window::hits_per_second),
-            );
-            put(
-                &mut self.outcome,
-                &format!("small{value}_found"),
-                all[0].figure(Window::found),
-            );
-            put(
-                &mut self.outcome,
-                &format!("small{value}_found_by_extstore"),
+            self.outcome
+                .put(&key, over(&all[0], &all[1], Window::hits_per_second));
+            self.outcome
+                .put(format!("small{value}_found"), all[0].figure(Window::found));
+            self.outcome.put(
+                format!("small{value}_found_by_extstore"),
                 all[1].figure(Window::found),
             );
         }

@@ -26,9 +26,7 @@ use senko_workload::{KeySpace, Popularity};
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::wire::Client;
-use crate::rig::{
-    Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, end, process, put,
-};
+use crate::rig::{Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, end, process};
 use crate::{
     Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
     untested,
@@ -350,14 +348,10 @@ impl Run<'_> {
     }
 
     fn report(&mut self, key: &str, all: &[Reads]) {
-        put(
-            &mut self.outcome,
-            key,
-            Reads::figure(all, |reads| reads.by_disk),
-        );
-        put(
-            &mut self.outcome,
-            &format!("{key}_by_process"),
+        self.outcome
+            .put(key, Reads::figure(all, |reads| reads.by_disk));
+        self.outcome.put(
+            format!("{key}_by_process"),
             Reads::figure(all, |reads| reads.by_process),
         );
     }

@@ -25,7 +25,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, end, process, put, sys};
+use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, end, process, sys};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Bytes of a key and of a value.
@@ -306,7 +306,7 @@ impl Run<'_> {
     fn report(&mut self, name: &str, all: &[Restarted]) {
         for (key, of, fold) in FIGURES {
             let key = format!("{name}_{key}");
-            put(&mut self.outcome, &key, worst(all, of, fold));
+            self.outcome.put(&key, worst(all, of, fold));
         }
     }
 

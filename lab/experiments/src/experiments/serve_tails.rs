@@ -18,7 +18,7 @@ use senko_workload::Histogram;
 
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, us};
-use crate::rig::{Bench, Items, Load, Server, Steps, Window, end, put, ratio};
+use crate::rig::{Bench, Items, Load, Server, Steps, Window, end, ratio};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Connections. There are as many in the open loops as in the search for the peak, so that below
@@ -175,13 +175,10 @@ impl Run<'_> {
             } else {
                 ratio(&mixed, &reads)
             };
-            put(
-                &mut self.outcome,
-                &format!("{name}_mixed_over_readonly"),
-                over,
-            );
-            put(&mut self.outcome, &format!("{name}_readonly_us"), reads);
-            put(&mut self.outcome, &format!("{name}_mixed_us"), mixed);
+            self.outcome
+                .put(format!("{name}_mixed_over_readonly"), over);
+            self.outcome.put(format!("{name}_readonly_us"), reads);
+            self.outcome.put(format!("{name}_mixed_us"), mixed);
         }
         let late = |windows: &[Window]| {
             windows

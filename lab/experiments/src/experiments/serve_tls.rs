@@ -19,7 +19,7 @@ use senko_io::PAGE_SIZE;
 use crate::rig::certificate::CIPHER;
 use crate::rig::series::{COLUMNS, Contender, take_turn};
 use crate::rig::traffic;
-use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, end, over, put};
+use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, end, over};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 const CONNECTIONS: usize = 64;
@@ -133,7 +133,7 @@ impl Run<'_> {
             ("tls_cpu_over_plain", &tls[0], &plain[0]),
             ("memcached_tls_cpu_over_plain", &tls[1], &plain[1]),
         ] {
-            put(&mut self.outcome, key, over(one, other, Window::server_us));
+            self.outcome.put(key, over(one, other, Window::server_us));
         }
         for (key, series) in [
             ("tls_cpu_us", &tls[0]),
@@ -141,7 +141,7 @@ impl Run<'_> {
             ("memcached_tls_cpu_us", &tls[1]),
             ("memcached_plain_cpu_us", &plain[1]),
         ] {
-            put(&mut self.outcome, key, series.figure(Window::server_us));
+            self.outcome.put(key, series.figure(Window::server_us));
         }
         Ok(())
     }
@@ -161,13 +161,9 @@ impl Run<'_> {
         let [plain, tls] = self.turns(&[("senko", &senko)], "flash", &items);
         let (plain, tls) = (&plain[0], &tls[0]);
         let rate = Window::flash_hits_per_second;
-        put(
-            &mut self.outcome,
-            "flash_tls_over_plain",
-            over(tls, plain, rate),
-        );
-        put(
-            &mut self.outcome,
+        self.outcome
+            .put("flash_tls_over_plain", over(tls, plain, rate));
+        self.outcome.put(
             "flash_tls_cpu_over_plain",
             over(tls, plain, Window::server_us),
         );
@@ -177,13 +173,10 @@ impl Run<'_> {
             ("flash_load_percent_tls", Window::load_percent),
             ("flash_server_percent_tls", Window::server_percent),
         ] {
-            put(&mut self.outcome, key, tls.figure(of));
+            self.outcome.put(key, tls.figure(of));
         }
-        put(
-            &mut self.outcome,
-            "flash_gets_per_s_plain",
-            plain.figure(rate),
-        );
+        self.outcome
+            .put("flash_gets_per_s_plain", plain.figure(rate));
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
-use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, end, over, put};
+use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, end, over};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 const CONNECTIONS: usize = 64;
@@ -102,13 +102,12 @@ fn compare(
     };
     let [base, seen] = turns(&Load::gets(CONNECTIONS), "closed loop");
     let rate = base.figure(Window::rate).map(|rate| (rate / 2.0).round());
-    put(
-        outcome,
+    outcome.put(
         "get_cpu_over_unwatched",
         over(&seen, &base, Window::server_us),
     );
     for (key, series) in [("cpu_us_unwatched", &base), ("cpu_us_watched", &seen)] {
-        put(outcome, key, series.figure(Window::server_us));
+        outcome.put(key, series.figure(Window::server_us));
     }
     if let Ok(rate) = rate {
         outcome.setting("open_loop_rate", rate);
@@ -117,8 +116,7 @@ fn compare(
             ..Load::gets(CONNECTIONS)
         };
         let [base, seen] = turns(&load, "open loop at half of the rate");
-        put(
-            outcome,
+        outcome.put(
             "open_get_cpu_over_unwatched",
             over(&seen, &base, Window::server_us),
         );

@@ -33,7 +33,7 @@ use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
-use crate::rig::{Bench, Figure, Steps, end, median, put};
+use crate::rig::{Bench, Figure, Steps, end, median};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_most, judged};
 
 /// Our store with the thesis's map, in tables.
@@ -294,23 +294,13 @@ impl<'a> Run<'a> {
                 .ok_or_else(|| "the kernel's disk statistics are not available".to_owned())
         };
         let ours = &self.our_shown;
-        put(
-            outcome,
-            "reads_per_hit",
-            over(&ours.deep, Step::reads_per_get),
-        );
-        put(
-            outcome,
-            "reads_per_miss",
-            over(&ours.misses, Step::reads_per_get),
-        );
-        put(
-            outcome,
+        outcome.put("reads_per_hit", over(&ours.deep, Step::reads_per_get));
+        outcome.put("reads_per_miss", over(&ours.misses, Step::reads_per_get));
+        outcome.put(
             "own_pages_per_hit",
             over(&ours.deep, Step::own_pages_per_get),
         );
-        put(
-            outcome,
+        outcome.put(
             "own_pages_per_miss",
             over(&ours.misses, Step::own_pages_per_get),
         );
@@ -318,13 +308,9 @@ impl<'a> Run<'a> {
             steps.iter().map(|step| step.worked.get.mean_us).collect()
         };
         let (get_us, device_us) = (mean(&ours.one), mean(&self.device_one));
-        put(
-            outcome,
-            "latency1_over_device",
-            of_pairs(&get_us, &device_us),
-        );
-        put(outcome, "get_mean_us", of_rounds(&get_us));
-        put(outcome, "device_mean_us", of_rounds(&device_us));
+        outcome.put("latency1_over_device", of_pairs(&get_us, &device_us));
+        outcome.put("get_mean_us", of_rounds(&get_us));
+        outcome.put("device_mean_us", of_rounds(&device_us));
         let rate = |steps: &[Step]| -> Vec<f64> {
             steps
                 .iter()
@@ -338,11 +324,7 @@ impl<'a> Run<'a> {
             .zip(&ring)
             .map(|(fio, ring)| fio.max(*ring))
             .collect();
-        put(
-            outcome,
-            "gets_over_device",
-            of_pairs(&rate(&ours.deep), &device),
-        );
+        outcome.put("gets_over_device", of_pairs(&rate(&ours.deep), &device));
         let bloom = &self.bloom_shown;
         for (key, figure) in [
             (
@@ -362,14 +344,14 @@ impl<'a> Run<'a> {
                 Ok(_) => figure,
                 Err(why) => Err(why.clone()),
             };
-            put(outcome, key, figure);
+            outcome.put(key, figure);
         }
         let rival = &self.rival_shown;
         let over_rival = match &self.rival {
             Ok(_) => of_pairs(&rate(&self.cached), &rate(&rival.deep)),
             Err(why) => Err(why.clone()),
         };
-        put(outcome, "gets_over_rocksdb", over_rival);
+        outcome.put("gets_over_rocksdb", over_rival);
         if let Some(why) = &self.fio_trouble {
             outcome.setting("fio", why.clone());
         }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session};
-use crate::rig::{Bench, Steps, end, put};
+use crate::rig::{Bench, Steps, end};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Memory that the process may use. It is more than it will use, because the question is how much
@@ -104,17 +104,13 @@ impl Run<'_> {
         let grown = (last.keys - first.keys) as f64;
         let slope = |of: fn(&Point) -> f64| (of(last) - of(first)) / grown;
         let key = format!("dram_bytes_per_key_{value_bytes}");
-        put(&mut self.outcome, &key, Ok(slope(|point| point.fresh)));
-        put(
-            &mut self.outcome,
-            &format!("{key}_peak_while_filling"),
+        self.outcome.put(&key, Ok(slope(|point| point.fresh)));
+        self.outcome.put(
+            format!("{key}_peak_while_filling"),
             Ok(slope(|point| point.peak)),
         );
-        put(
-            &mut self.outcome,
-            &format!("{key}_own_count"),
-            Ok(slope(|point| point.own)),
-        );
+        self.outcome
+            .put(format!("{key}_own_count"), Ok(slope(|point| point.own)));
         let mut table = Table::new(
             format!("Memory by number of keys, values of {value_bytes} B"),
             &[

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Request;
 use crate::kv::{Durability, OURS};
-use crate::rig::{Bench, Steps, end, put};
+use crate::rig::{Bench, Steps, end};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Puts before the end that are checked after a kill.
@@ -68,8 +68,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         clean.push(run.after_close()?);
     }
     let worst = |all: &[f64]| Ok(all.iter().copied().fold(f64::NAN, f64::max));
-    put(&mut outcome, "open_after_kill_s", worst(&killed));
-    put(&mut outcome, "open_clean_s", worst(&clean));
+    outcome.put("open_after_kill_s", worst(&killed));
+    outcome.put("open_clean_s", worst(&clean));
     let Run {
         table, home, steps, ..
     } = run;

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Steps, end, put, ratio};
+use crate::rig::{Bench, Steps, end, ratio};
 use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Ours and the others.
@@ -214,7 +214,7 @@ impl Run<'_> {
             }
             if *engine != OURS {
                 let over = ratio(&rate(&all[0]), &rate(shown));
-                put(outcome, &format!("{work}_over_{engine}"), over);
+                outcome.put(format!("{work}_over_{engine}"), over);
             }
         }
     }

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Figure, Steps, end, put};
+use crate::rig::{Bench, Figure, Steps, end};
 use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The store's own ratio counts bytes as stored, including headers and hash lists: about 1.05 times
@@ -173,9 +173,9 @@ impl Run<'_> {
             &home,
         )?;
         let wa = self.amplification(std::slice::from_ref(&load));
-        put(&mut self.outcome, "wa_load", wa);
+        self.outcome.put("wa_load", wa);
         let own = self.own_amplification(std::slice::from_ref(&load));
-        put(&mut self.outcome, "own_wa_load", Ok(own));
+        self.outcome.put("own_wa_load", Ok(own));
         let rate = self.overwrite(&mut session, &home, passes)?;
         self.steady(&mut session, &home, rate)?;
         session.close()?;
@@ -204,15 +204,15 @@ impl Run<'_> {
             }
         }
         let wa = self.amplification(&last);
-        put(&mut self.outcome, "wa_overwrite", wa);
+        self.outcome.put("wa_overwrite", wa);
         let own = self.own_amplification(&last);
-        put(&mut self.outcome, "own_wa_overwrite", Ok(own));
-        put(&mut self.outcome, "space_over_data", Ok(most.0));
-        put(&mut self.outcome, "in_use_over_data", Ok(most.1));
+        self.outcome.put("own_wa_overwrite", Ok(own));
+        self.outcome.put("space_over_data", Ok(most.0));
+        self.outcome.put("in_use_over_data", Ok(most.1));
         let puts: u64 = last.iter().map(|step| step.worked.puts).sum();
         let seconds: f64 = last.iter().map(|step| step.worked.seconds).sum();
         let rate = puts as f64 / seconds;
-        put(&mut self.outcome, "overwrites_a_second", Ok(rate));
+        self.outcome.put("overwrites_a_second", Ok(rate));
         Ok(rate)
     }
 
@@ -233,21 +233,12 @@ impl Run<'_> {
         let step = session.work(&work)?;
         self.row(&format!("puts at {rate:.0}/s"), &step, session, home)?;
         let ms = |us: f64| Ok(us / 1e3);
-        put(
-            &mut self.outcome,
-            "max_put_ms",
-            ms(step.worked.put_due.max_us),
-        );
-        put(
-            &mut self.outcome,
-            "max_put_call_ms",
-            ms(step.worked.put.max_us),
-        );
-        put(
-            &mut self.outcome,
-            "p999_put_ms",
-            ms(step.worked.put_due.p999_us),
-        );
+        self.outcome
+            .put("max_put_ms", ms(step.worked.put_due.max_us));
+        self.outcome
+            .put("max_put_call_ms", ms(step.worked.put.max_us));
+        self.outcome
+            .put("p999_put_ms", ms(step.worked.put_due.p999_us));
         let kept = step.worked.puts_per_second() / rate;
         self.outcome.setting("steady_rate_kept", json!(kept));
         Ok(())

@@ -30,32 +30,6 @@ pub fn put_so_far(key: &str, figure: &Figure) {
 /// The figure of each round, or the reason why there is none.
 pub type Rounds = Result<Vec<f64>, String>;
 
-/// What an outcome can take: one number, or the numbers of several rounds.
-pub trait Seen {
-    /// Adds it to the outcome.
-    fn put(self, outcome: &mut Outcome, key: &str);
-}
-
-impl Seen for f64 {
-    fn put(self, outcome: &mut Outcome, key: &str) {
-        outcome.bar(key, self);
-    }
-}
-
-impl Seen for Vec<f64> {
-    fn put(self, outcome: &mut Outcome, key: &str) {
-        outcome.rounds(key, self);
-    }
-}
-
-/// Adds a figure to the outcome: as a bar, of rounds with their spread, or as missing.
-pub fn put<S: Seen>(outcome: &mut Outcome, key: &str, figure: Result<S, String>) {
-    match figure {
-        Ok(seen) => seen.put(outcome, key),
-        Err(why) => outcome.miss(key, why),
-    }
-}
-
 /// The end of an experiment: its tables, the machine, and whether the machine was calm.
 ///
 /// # Errors
@@ -322,10 +296,10 @@ mod tests {
         assert_eq!(ratio(&Ok(3.0), &bad), bad);
         assert_eq!(ratio(&bad, &Ok(1.0)), bad);
         let mut outcome = Outcome::new();
-        put(&mut outcome, "a", Ok(1.0));
-        put(&mut outcome, "b", bad);
-        put(&mut outcome, "d", Ok(vec![3.0, 1.0, 2.0]));
-        put(&mut outcome, "c", Ok(f64::INFINITY));
+        outcome.put("a", Ok(1.0));
+        outcome.put("b", bad);
+        outcome.put("d", Ok(vec![3.0, 1.0, 2.0]));
+        outcome.put("c", Ok(f64::INFINITY));
         assert_eq!((outcome.bars()["a"], outcome.bars()["d"]), (1.0, 2.0));
         assert_eq!(outcome.spread()["d"], [1.0, 3.0]);
         assert_eq!(outcome.missing()["b"], "no memcached");

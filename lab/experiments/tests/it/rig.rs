@@ -7,7 +7,7 @@ use std::path::Path;
 use senko_io::FileSystem;
 use senko_lab::experiments::serve_endurance::replay::{RULES, Replay};
 use senko_lab::rig::scratch::{self, Scratch};
-use senko_lab::rig::{Bench, Spec, put, ratio, sys};
+use senko_lab::rig::{Bench, Spec, ratio, sys};
 use senko_lab::{Commit, Machine, Options, Outcome, Report, Scale, find};
 use senko_plan::requests::{self, Requests};
 use serde_json::Value;
@@ -113,12 +113,8 @@ fn admission_rules_write_less() {
 fn what_could_not_be_measured_is_named_in_the_result_line() {
     let mut outcome = Outcome::new();
     let fio = Err("fio is not installed (Debian package fio)".to_owned());
-    put(&mut outcome, "get_over_fio", ratio(&Ok(9e4), &fio));
-    put(
-        &mut outcome,
-        "get_over_extstore",
-        ratio(&Ok(9e4), &Ok(4.5e4)),
-    );
+    outcome.put("get_over_fio", ratio(&Ok(9e4), &fio));
+    outcome.put("get_over_extstore", ratio(&Ok(9e4), &Ok(4.5e4)));
     outcome.probe(100.0, 120.0);
     let report = Report {
         experiment: find("serve-flash-get").unwrap(),
