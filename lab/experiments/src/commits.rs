@@ -99,15 +99,9 @@ fn percentile(times: &[u64], share: f64) -> f64 {
 /// A contender, which takes turns with others.
 pub trait Contender {
     /// Does the work, and times it.
-    ///
-    /// # Errors
-    /// The engine's error, in one sentence.
     fn run(&mut self, work: &Work) -> Result<Ran>;
 
     /// Reads the keys below `keys` back. Each must exist with its own value.
-    ///
-    /// # Errors
-    /// If one is not.
     fn check(&mut self, keys: u64) -> Result<()>;
 
     /// Stops it while it waits.
@@ -135,9 +129,6 @@ pub fn belongs(number: u64, value: &[u8]) -> bool {
 /// Adds to the outcome what holds for every run, and the second probe of the machine. The
 /// contenders have no cap on memory and no core of their own: engines may use both cores in the
 /// background.
-///
-/// # Errors
-/// If the probe fails.
 pub fn finish(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
     bench.finish(outcome)?;
     for key in ["memory_cap", "memcached", "server_core", "load_core"] {

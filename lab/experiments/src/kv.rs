@@ -129,27 +129,15 @@ pub type Found<'a> = dyn FnMut(Asked, Option<&[u8]>) + 'a;
 /// An open key-value engine. Many threads use it.
 pub trait Engine: Send + Sync {
     /// Puts one key with the durability of the settings.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Puts many keys at once.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<()>;
 
     /// Reads one key into `value`, which is cleared before; false if it is absent.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// Reads keys as they come, up to `depth` at a time, and answers each when its read is done.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn get_each(
         &self,
         keys: &mut dyn Iterator<Item = Asked>,
@@ -166,15 +154,9 @@ pub trait Engine: Send + Sync {
     }
 
     /// Returns when all puts are durable and the background work that they caused is done.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn settle(&self) -> Result<()>;
 
     /// Returns when all puts are durable.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn sync(&self) -> Result<()>;
 
     /// The device that the engine reads from, if it shares it: the device's own limit is measured
@@ -185,15 +167,9 @@ pub trait Engine: Send + Sync {
 
     /// The engine's own statistics: counters, settings, bytes of memory. A key `dram_bytes` is its
     /// own count of memory that grows with keys.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn facts(&self) -> Result<Map<String, Value>>;
 
     /// Closes it cleanly.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
@@ -222,9 +198,6 @@ pub trait Maker: Sync {
     }
 
     /// Opens it in `folder`, which exists and is empty or has the files of an earlier open.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     fn open(&self, folder: &Path, tuning: &Tuning) -> Result<Box<dyn Engine>>;
 }
 

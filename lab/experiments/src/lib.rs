@@ -132,9 +132,6 @@ pub fn experiments() -> &'static [&'static Experiment] {
 }
 
 /// The experiment of this name.
-///
-/// # Errors
-/// If there is none; the sentence lists the existing names.
 pub fn find(name: &str) -> Result<&'static Experiment> {
     let mut all = experiments().iter();
     if let Some(found) = all.find(|experiment| experiment.name == name) {
@@ -146,9 +143,6 @@ pub fn find(name: &str) -> Result<&'static Experiment> {
 }
 
 /// Runs one experiment.
-///
-/// # Errors
-/// If there is no such experiment, or the whole run was impossible.
 pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Report> {
     let experiment = find(name)?;
     let start = Instant::now();
@@ -173,9 +167,6 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
 /// As [`run`], but SIGINT, SIGTERM and SIGHUP end the process within about a second: everything
 /// that the run made is removed, and `told` gets a report of what was measured so far. Call it
 /// once, while this process has one thread.
-///
-/// # Errors
-/// As [`run`].
 pub fn run_until_stopped(
     name: &str,
     options: &Options,

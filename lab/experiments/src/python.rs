@@ -27,10 +27,7 @@ pub fn interpreter() -> PathBuf {
 }
 
 /// Runs a program, and adds its figures to the outcome. `keys` are the expected figures.
-///
-/// # Errors
-/// If the program fails, or its output has another form. An interpreter without the package is not
-/// an error: the figures are missing.
+/// If the interpreter has no such package, the figures are missing.
 pub fn measure(
     python: &PathBuf,
     program: &str,

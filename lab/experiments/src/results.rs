@@ -30,17 +30,11 @@ pub fn default_path() -> PathBuf {
 
 /// Whether results can be appended, before a run of an hour whose results nobody could keep. The
 /// file is there afterwards.
-///
-/// # Errors
-/// If the file cannot be written.
 pub fn check(path: &Path) -> Result<()> {
     open(path).map(drop)
 }
 
 /// Appends a run.
-///
-/// # Errors
-/// If the file cannot be written.
 pub fn append(path: &Path, record: &Value) -> Result<()> {
     let mut file = open(path)?;
     // A line before that was cut short does not spoil this one: an empty line is skipped.
@@ -87,9 +81,6 @@ pub fn record(report: &Report) -> Value {
 }
 
 /// The record of a run that was impossible, with the reason.
-///
-/// # Errors
-/// If there is no such experiment.
 pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
     let experiment = crate::find(name)?;
     Ok(json!({
@@ -109,17 +100,11 @@ pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
 }
 
 /// All records of a file, oldest first, and the number of lines that are not records.
-///
-/// # Errors
-/// If the file cannot be read.
 pub fn read(path: &Path) -> Result<(Vec<Value>, usize)> {
     read_from(path, 0)
 }
 
 /// The records after the first `from` bytes of a file, which are whole lines.
-///
-/// # Errors
-/// If the file cannot be read.
 pub fn read_from(path: &Path, from: u64) -> Result<(Vec<Value>, usize)> {
     let mut file = File::open(path).map_err(|error| {
         let path = path.display();

@@ -194,9 +194,6 @@ pub struct ThesisRun<'a> {
 
 impl<'a> ThesisRun<'a> {
     /// A run of the thesis's size.
-    ///
-    /// # Errors
-    /// As [`ThesisRun::sized`].
     pub fn open(
         options: &Options,
         progress: &'a dyn Progress,
@@ -207,9 +204,6 @@ impl<'a> ThesisRun<'a> {
 
     /// Examines the machine and makes the file: with this many elements, or as many as there is
     /// room for, which is noted.
-    ///
-    /// # Errors
-    /// If there is no folder on a disk with room.
     pub fn sized(
         options: &Options,
         progress: &'a dyn Progress,
@@ -311,9 +305,7 @@ impl<'a> ThesisRun<'a> {
 
     /// Measures a layout whose blocks have the size `SIZES[size]`; `written` bytes of the file
     /// belong to it.
-    ///
-    /// # Errors
-    /// If the device fails, an existing key is not found, or an absent one is.
+    /// A key that is lost, or found though it was never put, is an error.
     pub fn measure(
         &mut self,
         size: usize,
@@ -449,9 +441,6 @@ impl<'a> ThesisRun<'a> {
     }
 
     /// Returns the outcome, with what holds for all runs.
-    ///
-    /// # Errors
-    /// If the last probe fails.
     pub fn finish(mut self) -> Result<Outcome> {
         self.steps.next("last probe");
         for size in SIZES {

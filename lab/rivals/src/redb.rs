@@ -22,9 +22,6 @@ const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records
 const CACHE: usize = 64 << 20;
 
 /// Answers the lines of `asked` until they end. A failure is the last answer.
-///
-/// # Errors
-/// If nobody reads the answers.
 pub fn serve(folder: &Path, asked: impl BufRead, mut said: impl Write) -> Result<()> {
     if let Err(error) = answer_all(folder, asked, &mut said) {
         writeln!(said, "error redb: {error:#}")?;

@@ -142,9 +142,6 @@ fn order(wanted: &Wanted) -> u64 {
 impl<'d> Tree<'d> {
     /// A tree without elements, whose values have `value_bytes`.
     ///
-    /// # Errors
-    /// If the device fails.
-    ///
     /// # Panics
     /// If a page does not hold four elements.
     pub fn new(device: &'d dyn Device, value_bytes: usize) -> Result<Tree<'d>> {
@@ -203,9 +200,6 @@ impl<'d> Tree<'d> {
     }
 
     /// Puts an element, durably.
-    ///
-    /// # Errors
-    /// If the device fails or is full.
     pub fn put(&mut self, wanted: &Wanted) -> Result<()> {
         let (mut key, mut other) = (order(wanted), wanted.number);
         let (mut page, mut node, mut path) = self.descend(key)?;
@@ -251,9 +245,6 @@ impl<'d> Tree<'d> {
     }
 
     /// The value of a key.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn get(&mut self, wanted: &Wanted) -> Result<Option<Vec<u8>>> {
         let key = order(wanted);
         let (_, node, _) = self.descend(key)?;

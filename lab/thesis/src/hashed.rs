@@ -119,9 +119,6 @@ pub fn file_bytes(geometry: &Geometry) -> u64 {
 }
 
 /// Arranges each block in memory and writes it once.
-///
-/// # Errors
-/// If the device fails.
 pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<(HashedFile, Built)> {
     let start = Instant::now();
     let mut out = Sequential::new(device, geometry.page_bytes, geometry.first_page);
@@ -194,9 +191,6 @@ pub struct Overwrites {
 
 /// Puts each element into its page on the device as it comes. The pages are written empty first,
 /// which is not counted.
-///
-/// # Errors
-/// If the device fails.
 pub fn overwrite(
     device: &dyn Device,
     keys: &Keys,

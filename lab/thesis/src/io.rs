@@ -82,9 +82,6 @@ impl<'d> Reader<'d> {
     /// Reads page `number` of a block, which begins at `device_page`, and searches its elements for
     /// a key; returns where the key's value lies in [`Reader::bytes`]. By parts it stops reading
     /// when the key is found.
-    ///
-    /// # Errors
-    /// If the device fails, or this is not that page.
     pub fn find(
         &mut self,
         device_page: u64,
@@ -121,9 +118,6 @@ impl<'d> Reader<'d> {
     }
 
     /// Reads a whole page to search its elements.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn page(&mut self, device_page: u64) -> Result<&[u8]> {
         self.counts.pages += 1;
         self.read(device_page, self.page_bytes)?;
@@ -132,9 +126,6 @@ impl<'d> Reader<'d> {
 
     /// Reads a run of device pages to search its elements; the run counts as one page, which it
     /// usually is.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn run(&mut self, device_page: u64, bytes: usize) -> Result<&[u8]> {
         self.counts.pages += 1;
         if bytes > self.buf.len() {
@@ -145,9 +136,6 @@ impl<'d> Reader<'d> {
     }
 
     /// Reads the device page with a page's header.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn header(&mut self, device_page: u64) -> Result<&[u8]> {
         self.counts.headers += 1;
         self.read(device_page, PAGE_SIZE)?;
@@ -155,9 +143,6 @@ impl<'d> Reader<'d> {
     }
 
     /// Reads a page of a block's index.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn index(&mut self, device_page: u64) -> Result<&[u8]> {
         self.counts.indexes += 1;
         self.read(device_page, self.page_bytes)?;
@@ -165,9 +150,6 @@ impl<'d> Reader<'d> {
     }
 
     /// Writes back the page of the last read, changed by `change`, to its place.
-    ///
-    /// # Errors
-    /// If the device fails or `change` does.
     pub fn overwrite<T>(
         &mut self,
         device_page: u64,
@@ -206,9 +188,6 @@ impl<'d> Sequential<'d> {
     }
 
     /// The next page, of zeros, to be filled.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn page(&mut self) -> Result<&mut [u8]> {
         if self.filled + self.page_bytes > self.buf.len() {
             self.write_out()?;
@@ -230,9 +209,6 @@ impl<'d> Sequential<'d> {
     }
 
     /// Writes the rest and flushes; returns the total bytes written.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn finish(mut self) -> Result<u64> {
         self.write_out()?;
         self.device

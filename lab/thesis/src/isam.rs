@@ -68,9 +68,6 @@ impl<'d> Isam<'d> {
     }
 
     /// Appends an element. It is durable once its chunk is full.
-    ///
-    /// # Errors
-    /// If the device fails or there is no room.
     pub fn put(&mut self, wanted: &Wanted) -> Result<()> {
         let place = self.appended;
         ensure!(
@@ -90,9 +87,6 @@ impl<'d> Isam<'d> {
     }
 
     /// Makes durable what was appended; the last page is filled up with empty slots.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn flush(&mut self) -> Result<()> {
         let slots = self.appended - self.durable * PER_PAGE;
         let bytes = slots.div_ceil(PER_PAGE) as usize * PAGE_SIZE;
@@ -110,9 +104,7 @@ impl<'d> Isam<'d> {
     }
 
     /// The value of a key, read from the device.
-    ///
-    /// # Errors
-    /// If the device fails, or holds another key where the table says.
+    /// Another key where the table points to is an error.
     pub fn get(&mut self, wanted: &Wanted) -> Result<Option<&[u8]>> {
         let Some(place) = self.places[self.entry(wanted)].checked_sub(1) else {
             return Ok(None);

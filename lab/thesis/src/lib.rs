@@ -55,9 +55,6 @@ pub trait Layout: Sync {
     fn name(&self) -> &'static str;
 
     /// Searches for a key in a block; returns where the value lies in [`Reader::bytes`].
-    ///
-    /// # Errors
-    /// If the device fails, or what it holds is not a page of this layout.
     fn look(
         &self,
         block: u32,
@@ -115,9 +112,6 @@ pub struct Built {
 
 /// One get: the candidate blocks one after the other until the key is found. `blocks` is working
 /// memory.
-///
-/// # Errors
-/// If the device fails, or what it holds is not a page of this layout.
 pub fn get(
     index: &dyn BlockIndex,
     layout: &dyn Layout,

@@ -89,9 +89,6 @@ impl<'d> Table<'d> {
     }
 
     /// Puts an element, durably; returns false when the table is full.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn put(&mut self, wanted: &Wanted) -> Result<bool> {
         let Some((slot, at, known)) = self.find(wanted)? else {
             return Ok(false);
@@ -106,9 +103,6 @@ impl<'d> Table<'d> {
     }
 
     /// The value of a key.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn get(&mut self, wanted: &Wanted) -> Result<Option<&[u8]>> {
         Ok(match self.find(wanted)? {
             Some((_, at, true)) => Some(slot::value(&self.buf[at..at + SLOT])),

@@ -36,9 +36,6 @@ pub struct StoreBlocks {
 }
 
 /// Sorts each block in memory and writes it once.
-///
-/// # Errors
-/// If the device fails or has too few pages.
 pub fn write(
     device: &dyn Device,
     keys: &Keys,

@@ -41,9 +41,7 @@ pub struct Header {
 }
 
 /// The header of a page of which at least the first bytes are given.
-///
-/// # Errors
-/// If this is not page `number` of a block.
+/// Another page is an error.
 pub fn header(page: &[u8], number: u32) -> Result<Header> {
     let magic = u32_at(page, 0);
     if magic == 0 {
@@ -78,9 +76,7 @@ pub enum Seen {
 }
 
 /// Searches all elements of a page for a key; returns where its value lies.
-///
-/// # Errors
-/// If this is not page `number` of a block, or its elements do not lie within it.
+/// Another page, or elements beyond its end, are an error.
 pub fn search(page: &[u8], number: u32, key: &[u8]) -> Result<Option<Range<usize>>> {
     match search_part(page, number, key)? {
         Seen::Found(place) => Ok(Some(place)),
@@ -90,9 +86,7 @@ pub fn search(page: &[u8], number: u32, key: &[u8]) -> Result<Option<Range<usize
 }
 
 /// The same with the first part of a page, which holds its header.
-///
-/// # Errors
-/// If this is not page `number` of a block.
+/// Another page is an error.
 pub fn search_part(part: &[u8], number: u32, key: &[u8]) -> Result<Seen> {
     let header = header(part, number)?;
     let mut at = HEADER;
@@ -123,9 +117,7 @@ pub struct PageWriter<'p> {
 
 impl<'p> PageWriter<'p> {
     /// Continues after the existing elements.
-    ///
-    /// # Errors
-    /// If this is not page `number` of a block.
+    /// Another page is an error.
     pub fn new(page: &'p mut [u8], number: u32) -> Result<PageWriter<'p>> {
         let header = header(page, number)?;
         ensure!(
@@ -162,9 +154,6 @@ impl<'p> PageWriter<'p> {
     }
 
     /// Adds an element, which must fit.
-    ///
-    /// # Errors
-    /// If it does not.
     pub fn put(&mut self, hash: u64, key: &[u8], number: u64, value_bytes: usize) -> Result<()> {
         let taken = self.push(hash, key, number, value_bytes);
         ensure!(taken, "page {} has no room for an element", self.number);

@@ -39,9 +39,6 @@ pub fn fill(slot: &mut [u8], wanted: &Wanted) {
 }
 
 /// The key in a slot; `None` where the slot is empty.
-///
-/// # Errors
-/// If this is not a slot.
 pub fn key(slot: &[u8]) -> Result<Option<[u8; 8]>> {
     let magic = u32::from_le_bytes(slot[..4].try_into().expect("four bytes"));
     if magic == 0 {

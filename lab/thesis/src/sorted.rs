@@ -63,9 +63,6 @@ fn upper(hash: u64) -> u32 {
 
 impl SortedFile {
     /// Sorts each block in memory and writes it once.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<(Self, Built)> {
         let start = Instant::now();
         let mut out = Sequential::new(device, geometry.page_bytes, geometry.first_page);

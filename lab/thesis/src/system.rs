@@ -97,9 +97,7 @@ struct Waiting {
 
 impl System {
     /// Puts all elements of `geometry` in order, from the device's first page on.
-    ///
-    /// # Errors
-    /// If the device fails or is too small, or a young block does not have its elements.
+    /// Lost elements are an error.
     pub fn fill(device: &dyn Device, keys: &Keys, geometry: &Geometry, kind: Kind) -> Result<Self> {
         ensure!(
             kind.fill > 0.0 && kind.fill <= 1.0,

@@ -29,9 +29,6 @@ pub fn file_bytes(geometry: &Geometry) -> u64 {
 }
 
 /// Writes all elements in order.
-///
-/// # Errors
-/// If the device fails.
 pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<Built> {
     let start = Instant::now();
     let mut out = Sequential::new(device, geometry.page_bytes, geometry.first_page);

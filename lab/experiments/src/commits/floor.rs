@@ -49,9 +49,6 @@ impl Cell {
     }
 
     /// Makes `count` writes in its own file, and times each.
-    ///
-    /// # Errors
-    /// If the system refuses this way of writing.
     pub fn run(&self, path: &Path, count: u64) -> Result<Ran> {
         let mut writer = Writer::new(path, self.way, self.space, self.bytes, count)
             .with_context(|| format!("{} is not available", self.way.text()))?;

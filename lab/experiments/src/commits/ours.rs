@@ -29,9 +29,6 @@ pub struct Ours {
 
 impl Ours {
     /// A new database in `folder`, whose commits are synced or left to the system.
-    ///
-    /// # Errors
-    /// The database's errors.
     pub fn new(folder: &Path, synced: bool, options: Options) -> Result<Ours> {
         std::fs::create_dir_all(folder)?;
         let db = Database::open(&folder.join("db"), options)?;
@@ -51,9 +48,6 @@ impl Ours {
     }
 
     /// Puts the keys below `keys`, ascending, and makes them durable.
-    ///
-    /// # Errors
-    /// The database's errors.
     pub fn fill(&mut self, keys: u64) -> Result<()> {
         const AT_A_TIME: u64 = 1000;
         let mut next = 0;
@@ -90,9 +84,6 @@ impl Ours {
     }
 
     /// Ends with a checkpoint.
-    ///
-    /// # Errors
-    /// The database's errors.
     pub fn close(self) -> Result<()> {
         Ok(self.db.close()?)
     }
@@ -184,9 +175,6 @@ impl Contender for Ours {
 }
 
 /// Bytes that a folder's files take on the device.
-///
-/// # Errors
-/// If the folder cannot be read.
 pub fn bytes_of(folder: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;

@@ -106,9 +106,7 @@ pub const ALL: [Kind; 7] = [LEVELDB, ROCKSDB, LMDB, SQLITE, GDBM, KYOTO, BERKELE
 
 impl Kind {
     /// Compiles its program in `folder`, unless that was done already.
-    ///
-    /// # Errors
-    /// How to install what is missing.
+    /// An error says how to install what is missing.
     pub fn build(&self, folder: &Path) -> Result<PathBuf, String> {
         self.build_with(folder, &[])
     }
@@ -147,18 +145,12 @@ impl Kind {
     }
 
     /// Starts it on files in `folder`, which is made.
-    ///
-    /// # Errors
-    /// Why it is missing.
     pub fn start(&self, programs: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
         self.start_with(programs, folder, synced, &[])
     }
 
     /// As [`Kind::start`], with other sizes than the source's: `VALUE`, bytes of a value, a
     /// multiple of 8, and `WRITE_BUFFER`, bytes of RocksDB's write buffer.
-    ///
-    /// # Errors
-    /// Why it is missing.
     pub fn start_with(
         &self,
         programs: &Path,
@@ -177,9 +169,6 @@ impl Kind {
 pub const REDB: &str = "redb";
 
 /// Starts redb in `senko-rivals`, which is looked for beside `senko-lab`.
-///
-/// # Errors
-/// A sentence that says how to build it.
 pub fn redb(lab: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
     let program = lab.with_file_name("senko-rivals");
     if !program.is_file() {
@@ -207,9 +196,6 @@ pub struct Rival {
 impl Rival {
     /// Starts a program of this protocol, as a member of the groups whose `cgroup.procs` files are
     /// given.
-    ///
-    /// # Errors
-    /// If it can't be started, or the engine can't open its files.
     pub fn start_in(
         mut command: Command,
         folder: &Path,
@@ -248,9 +234,6 @@ impl Rival {
     }
 
     /// Puts the keys below `keys`, ascending.
-    ///
-    /// # Errors
-    /// The engine's error.
     pub fn fill(&mut self, keys: u64) -> Result<()> {
         self.resume();
         self.ask(&format!("fill {keys}"), "filled").map(drop)

@@ -166,18 +166,12 @@ impl Turns {
     }
 
     /// The median of the rounds of one contender.
-    ///
-    /// # Errors
-    /// Why there is no figure.
     pub fn figure(&self, name: &str, of: impl Fn(&Ran) -> f64) -> Figure {
         let rounds = self.seat(name)?.rounds.iter().flatten();
         median(rounds.map(of).collect()).ok_or_else(|| format!("{name}: no round showed it"))
     }
 
     /// The ratio of two contenders in each round, since the machine's speed changes between rounds.
-    ///
-    /// # Errors
-    /// Why there is no figure.
     pub fn over(&self, one: &str, other: &str, of: impl Fn(&Ran) -> f64) -> Rounds {
         let (one, other) = (self.seat(one)?, self.seat(other)?);
         let both = one.rounds.iter().zip(&other.rounds);
@@ -186,9 +180,7 @@ impl Turns {
     }
 
     /// The contender of these with the highest median rate.
-    ///
-    /// # Errors
-    /// The first one's reason, if none has a figure.
+    /// If none has a figure, the first one's reason.
     pub fn best(&self, names: &[String]) -> Result<String, String> {
         let rate = |name: &String| self.figure(name, Ran::rate);
         let have = names.iter().filter(|name| rate(name).is_ok());
@@ -221,9 +213,6 @@ impl Turns {
     }
 
     /// Nanoseconds of all commits of one contender, ascending.
-    ///
-    /// # Errors
-    /// Why there is no figure.
     pub fn times(&self, name: &str) -> Result<Vec<u64>, String> {
         let rounds = self.seat(name)?.rounds.iter().flatten();
         let mut all: Vec<u64> = rounds.flat_map(|ran| ran.times.iter().copied()).collect();
@@ -250,9 +239,6 @@ fn note(name: &str, work: &Work, ran: &Ran) {
 
 /// A percentile of one contender's commits over that of another, over all rounds: rare events need
 /// all samples. There is a figure only if at least ten samples are above it.
-///
-/// # Errors
-/// If there are too few commits, or no contender.
 pub fn percentile_over(turns: &Turns, one: &str, other: &str, share: f64) -> Figure {
     let (one, other) = (turns.times(one)?, turns.times(other)?);
     let few = one.len().min(other.len());

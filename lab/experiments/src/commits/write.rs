@@ -100,9 +100,7 @@ pub struct Writer {
 
 impl Writer {
     /// A new file at `path` for `count` writes of `bytes` each; an existing file is replaced.
-    ///
-    /// # Errors
-    /// The system's error: a file system without O_DIRECT, a kernel without rings.
+    /// It needs a file system with O_DIRECT and a kernel with rings.
     pub fn new(
         path: &Path,
         way: Way,
@@ -154,9 +152,6 @@ impl Writer {
     }
 
     /// Writes the next block, which is durable when this returns.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn write(&mut self) -> io::Result<()> {
         let number = (self.at / self.bytes as u64).to_le_bytes();
         self.buffer[..8].copy_from_slice(&number);

@@ -76,9 +76,6 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
 }
 
 /// All figures. The test calls it with few records.
-///
-/// # Errors
-/// The errors of the database or of the trace.
 pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -> Result<()> {
     outcome.setting("keys", keys);
     outcome.setting("commits_of_one", commits);

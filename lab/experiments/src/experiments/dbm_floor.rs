@@ -43,9 +43,6 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
 }
 
 /// Runs all ways in turn. The test calls it with few writes.
-///
-/// # Errors
-/// If the folder is not writable.
 pub fn measure(
     scratch: &Scratch,
     progress: &dyn Progress,

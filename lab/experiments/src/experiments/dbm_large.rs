@@ -78,9 +78,6 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
 }
 
 /// Both contenders, LMDB within its cap. The test calls it with few records and no cap.
-///
-/// # Errors
-/// The database's.
 pub fn measure(
     scratch: &Scratch,
     steps: &Steps<'_>,

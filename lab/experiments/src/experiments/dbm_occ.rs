@@ -168,9 +168,6 @@ pub struct Arena {
 
 impl Arena {
     /// A new database of `records` counters. Missing ones count as zero.
-    ///
-    /// # Errors
-    /// The database's.
     pub fn new(folder: &Path, records: u64) -> Result<Arena> {
         std::fs::create_dir_all(folder)?;
         let db = Database::open(&folder.join("db"), DbmOptions::default())?;
@@ -185,9 +182,6 @@ impl Arena {
 
     /// Lets `threads` threads commit `each` transactions. Returns the times, and how many
     /// transactions ran again.
-    ///
-    /// # Errors
-    /// The database's.
     pub fn run(&self, way: Keeping, threads: u64, each: u64, seed: u64) -> Result<(Ran, u64)> {
         let start = Instant::now();
         let mut times = Vec::new();
@@ -259,9 +253,6 @@ impl Arena {
     }
 
     /// The sum of the counters must be two for each committed transaction.
-    ///
-    /// # Errors
-    /// If an update was lost.
     pub fn check(&self) -> Result<()> {
         let snapshot = self.db.snapshot();
         let mut cursor = snapshot.prefix(&self.table, b"")?;

@@ -289,9 +289,6 @@ pub fn one(
 }
 
 /// The log's bytes for a synced commit of 100 records.
-///
-/// # Errors
-/// The database's, or the trace's.
 pub fn log_bytes(folder: &Path, commits: u64, outcome: &mut Outcome) -> Result<()> {
     let trace = folder.join("commits.trace");
     let recorder = Arc::new(Recorder::create(&trace)?);
@@ -319,9 +316,6 @@ pub fn log_bytes(folder: &Path, commits: u64, outcome: &mut Outcome) -> Result<(
 }
 
 /// Bytes that the log, and everything else, wrote during `work`, according to the device's trace.
-///
-/// # Errors
-/// The work's, or the trace's.
 pub fn written(recorder: &Recorder, work: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
     let before = recorder.records() as usize;
     work()?;

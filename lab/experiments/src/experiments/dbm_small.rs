@@ -57,9 +57,6 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
 }
 
 /// Both figures. The test calls it with few records.
-///
-/// # Errors
-/// The database's.
 pub fn measure(
     scratch: &Path,
     keys: u64,

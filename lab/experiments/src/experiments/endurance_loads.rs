@@ -105,9 +105,6 @@ fn read(name: &str, source: &str) -> Result<Load> {
 }
 
 /// All loads of a scale. Loads without their trace are gaps in `outcome`.
-///
-/// # Errors
-/// If an existing trace can't be read.
 pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Load>> {
     let wanted = |quick: bool| scale == Scale::Full || quick;
     let mut loads = Vec::new();

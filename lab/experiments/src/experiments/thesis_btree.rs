@@ -74,9 +74,6 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
 }
 
 /// Measures this many puts on each bed. The test calls it with a few.
-///
-/// # Errors
-/// If a device fails.
 pub fn measure(beds: &Beds<'_>, puts: u64, outcome: &mut Outcome) -> Result<()> {
     let steps = beds.steps(1);
     outcome.setting("puts", puts);

@@ -87,9 +87,6 @@ struct Filled {
 }
 
 /// Fills tables of this many slots on the file and on the drives. The test calls it with a few.
-///
-/// # Errors
-/// If a device fails.
 pub fn measure(
     beds: &Beds<'_>,
     (on_file, simulated): (u64, u64),

@@ -99,9 +99,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
 
 /// Measures each structure on the file and on the drives, with this many elements. The test calls
 /// it with a few.
-///
-/// # Errors
-/// If a device fails, or a structure lost an element.
+/// A lost element is an error.
 pub fn measure(
     beds: &Beds<'_>,
     (on_file, simulated): (u64, u64),

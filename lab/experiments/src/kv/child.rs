@@ -20,9 +20,6 @@ use super::{Depth, Engine, FillOrder, ItemShape, Maker, Tuning, items, limit};
 const SAY_EVERY: u64 = 256;
 
 /// Serves one experiment on stdin and stdout.
-///
-/// # Errors
-/// If a request is not understood, or the pipes break.
 pub fn main(makers: &[&dyn Maker]) -> Result<()> {
     serve(
         makers,
@@ -32,9 +29,6 @@ pub fn main(makers: &[&dyn Maker]) -> Result<()> {
 }
 
 /// Serves one experiment.
-///
-/// # Errors
-/// As [`main`].
 pub fn serve(
     makers: &[&dyn Maker],
     requests: &mut dyn BufRead,
@@ -171,9 +165,6 @@ fn nth(n: u64, keys: u64) -> Result<(u64, u32)> {
 }
 
 /// Puts from the first on, at most `most`, and reports its progress.
-///
-/// # Errors
-/// If a put fails, or the reader of the reports is gone.
 pub fn write_on(
     engine: &dyn Engine,
     keys: u64,
@@ -195,9 +186,7 @@ pub fn write_on(
 }
 
 /// Reads the last puts of [`write_on`] before it reported `reached`, and checks them.
-///
-/// # Errors
-/// If a key is missing, wrong, or older than was reported.
+/// None may be missing, wrong, or older than was reported.
 pub fn check_reached(
     engine: &dyn Engine,
     keys: u64,

@@ -240,9 +240,6 @@ fn spread(threads: usize, one: impl Fn(usize, &Stop) -> Result<Tally> + Sync) ->
 }
 
 /// Fills an engine.
-///
-/// # Errors
-/// If a put fails.
 pub fn fill(engine: &dyn Engine, fill: &Fill) -> Result<Worked> {
     ensure!(
         fill.from < fill.to && fill.batch > 0,
@@ -313,9 +310,7 @@ impl Due {
 }
 
 /// Gets and puts.
-///
-/// # Errors
-/// If a call fails, a value is wrong, an existing key is not found, or an absent one is.
+/// A wrong value ends it, and so does a key that is lost, or found though it was never put.
 pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
     let popularity: Popularity = work
         .popularity

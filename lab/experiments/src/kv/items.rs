@@ -34,9 +34,6 @@ impl ItemShape {
 
     /// Checks an engine's value and returns its version. With `whole` it compares byte by byte,
     /// otherwise only the length, so that checking takes no processor time from the engine.
-    ///
-    /// # Errors
-    /// If it is not a value of this key.
     pub fn check(&self, key: u64, value: &[u8], whole: bool) -> Result<u32> {
         ensure!(
             value.len() == self.value_bytes,

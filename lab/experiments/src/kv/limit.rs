@@ -45,9 +45,6 @@ pub struct DeviceReads {
 
 /// Reads the device. Every page counts as a get. Pages that were ever written count as found, and
 /// only they are timed, one at a time.
-///
-/// # Errors
-/// If a read fails.
 pub fn reads(device: &dyn Device, reads: &DeviceReads) -> Result<Worked> {
     let pages = device.pages().min(reads.span / PAGE_SIZE as u64);
     ensure!(pages > 0, "there is nothing to read");

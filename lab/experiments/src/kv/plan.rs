@@ -37,9 +37,6 @@ pub struct Plan {
 impl Plan {
     /// `keys` keys with values of `value_bytes`, or fewer if the disk has no room for `copies`
     /// times their bytes.
-    ///
-    /// # Errors
-    /// If the disk has almost no room.
     pub fn new(
         bench: &Bench<'_>,
         outcome: &mut Outcome,
@@ -213,9 +210,6 @@ impl Drop for Home {
 }
 
 /// Starts a process for an engine and opens it there.
-///
-/// # Errors
-/// The engine's own errors.
 pub fn start<'a>(
     bench: &'a Bench<'a>,
     engine: &str,

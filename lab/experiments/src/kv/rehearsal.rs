@@ -37,9 +37,6 @@ fn tuning(durability: Durability) -> Tuning {
 }
 
 /// Sends these requests to a process with this engine and returns its answers.
-///
-/// # Errors
-/// The reason why the first request failed.
 pub fn ask(maker: &dyn Maker, requests: &[Request]) -> Result<Vec<Answer>> {
     let mut lines = String::new();
     for request in requests {
@@ -82,9 +79,6 @@ fn work(gets: f64, missing: f64, depth: usize, threads: usize) -> Request {
 }
 
 /// Fills, gets, puts, closes and opens again, in an empty folder.
-///
-/// # Errors
-/// If anything is wrong, in a sentence.
 pub fn rehearse(maker: &dyn Maker, folder: &Path, durability: Durability) -> Result<()> {
     let open = |first| Request::Open {
         engine: maker.name().to_owned(),

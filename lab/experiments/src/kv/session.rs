@@ -55,9 +55,6 @@ impl Program {
     }
 
     /// The one with the rivals, which is expected in the same folder as `senko-lab`.
-    ///
-    /// # Errors
-    /// A sentence that says how to build it.
     pub fn rivals(bench: &Bench<'_>) -> Result<Program, String> {
         let path = bench.options.lab.with_file_name(RIVALS);
         if !path.is_file() {
@@ -74,9 +71,6 @@ impl Program {
     }
 
     /// The program that has the engine of this name.
-    ///
-    /// # Errors
-    /// As [`Program::rivals`].
     pub fn of(bench: &Bench<'_>, engine: &str) -> Result<Program, String> {
         if engine == crate::kv::OURS {
             Ok(Program::ours(bench))
@@ -148,9 +142,6 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     /// Starts a process for `engine` that may use `memory` bytes, page cache included, if memory
     /// can be capped. `environment` has variables for it.
-    ///
-    /// # Errors
-    /// If there is no such program, or it cannot be started.
     pub fn start(
         bench: &'a Bench<'a>,
         engine: &str,
@@ -226,9 +217,6 @@ impl<'a> Session<'a> {
     }
 
     /// Its memory now.
-    ///
-    /// # Errors
-    /// If it is gone.
     pub fn memory(&self) -> Result<Memory> {
         process::memory(self.pid()).map_err(|why| anyhow!(why))
     }
@@ -281,9 +269,6 @@ impl<'a> Session<'a> {
     }
 
     /// Opens the engine in `folder`, and reads the key `first` if one is given.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     pub fn open(&mut self, folder: &Path, tuning: &Tuning, first: Option<u64>) -> Result<Opened> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
@@ -307,33 +292,21 @@ impl<'a> Session<'a> {
     }
 
     /// Waits until the engine's background work is done, and returns the seconds that it took.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     pub fn settle(&mut self) -> Result<f64> {
         self.done(&Request::Settle)
     }
 
     /// Makes all puts durable.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     pub fn sync(&mut self) -> Result<f64> {
         self.done(&Request::Sync)
     }
 
     /// Closes the engine cleanly.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     pub fn close(&mut self) -> Result<f64> {
         self.done(&Request::Close)
     }
 
     /// The engine's own statistics.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     pub fn facts(&mut self) -> Result<Map<String, Value>> {
         match self.ask(&Request::Facts)? {
             Answer::Facts(facts) => Ok(facts),
@@ -342,43 +315,28 @@ impl<'a> Session<'a> {
     }
 
     /// Fills the engine.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     pub fn fill(&mut self, fill: &Fill) -> Result<Step> {
         self.measured(&Request::Fill(fill.clone()), false)
     }
 
     /// Gets and puts.
-    ///
-    /// # Errors
-    /// The engine's own errors, and if a value is wrong.
     pub fn work(&mut self, work: &Work) -> Result<Step> {
         self.measured(&Request::Work(work.clone()), false)
     }
 
     /// Reads the engine's device without the engine.
-    ///
-    /// # Errors
-    /// If the engine does not share it.
     pub fn device_reads(&mut self, reads: DeviceReads) -> Result<Step> {
         self.measured(&Request::DeviceReads(reads), false)
     }
 
     /// Fills the engine, and then waits until its background work is done. The counters include
     /// both, [`Worked::seconds`] only the filling.
-    ///
-    /// # Errors
-    /// The engine's own errors.
     pub fn fill_and_settle(&mut self, fill: &Fill) -> Result<Step> {
         self.measured(&Request::Fill(fill.clone()), true)
     }
 
     /// Gets and puts, and then makes all puts durable, so that the counters include what would be
     /// written later.
-    ///
-    /// # Errors
-    /// The engine's own errors, and if a value is wrong.
     pub fn work_and_sync(&mut self, work: &Work) -> Result<Step> {
         let before = Before::look(self)?;
         let worked = self.worked(&Request::Work(work.clone()))?;
@@ -387,9 +345,6 @@ impl<'a> Session<'a> {
     }
 
     /// Checks that all puts that a killed writer reported are there.
-    ///
-    /// # Errors
-    /// If one is not.
     pub fn check(&mut self, request: &Request) -> Result<Step> {
         self.measured(request, false)
     }
@@ -412,9 +367,6 @@ impl<'a> Session<'a> {
 
     /// Lets the engine write until `enough` accepts the reported number of puts, kills it, and
     /// returns that number.
-    ///
-    /// # Errors
-    /// If it ends before that by itself.
     pub fn write_and_kill(
         mut self,
         request: &Request,

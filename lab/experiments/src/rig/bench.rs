@@ -40,9 +40,7 @@ pub struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     /// Looks at the machine, and takes the first noise probe.
-    ///
-    /// # Errors
-    /// If there are fewer than two cores, or no writable folder.
+    /// It needs two cores and a writable folder.
     pub fn open(options: &'a Options) -> Result<Bench<'a>> {
         cleanup::on_signals();
         let cores = sys::cores().context("the kernel does not say which cores may be used")?;
@@ -112,9 +110,6 @@ impl<'a> Bench<'a> {
 
     /// The minimal sendfile server on the server's core, under a cap of `memory` bytes, with a file
     /// of `bytes` bytes.
-    ///
-    /// # Errors
-    /// If it was not built.
     pub fn sendfile(&self, name: &str, memory: u64, bytes: u64) -> Result<Spec, String> {
         let program = self.example("sendfile")?;
         let path = self.scratch.path(&format!("{name}.flash"));
@@ -124,9 +119,6 @@ impl<'a> Bench<'a> {
 
     /// The minimal server on senko's event loop on the server's core: it answers with `value` bytes
     /// of random pages of another server's flash file, of its first `pages`.
-    ///
-    /// # Errors
-    /// If it was not built.
     pub fn floor(&self, name: &str, of: (&Path, u64), value: usize) -> Result<Spec, String> {
         let program = self.example("floor")?;
         Ok(Spec::floor(name, &program, self.server_core(), of, value))
@@ -145,9 +137,6 @@ impl<'a> Bench<'a> {
     }
 
     /// A memcached all in DRAM on the server's core, with `memory` bytes for items.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn memcached(&self, name: &str, memory: u64) -> Result<Spec, String> {
         self.memcached.clone()?;
         let program = &self.options.memcached;
@@ -161,9 +150,7 @@ impl<'a> Bench<'a> {
     /// It gets the settings that suit it best here: short sleeps, and short intervals for its
     /// background threads, which write to flash or move pages of DRAM between size classes. Without
     /// them it drops most of the load.
-    ///
-    /// # Errors
-    /// If there is none, or no cap: the page cache would serve its file.
+    /// Without a cap there is none: the page cache would serve its file.
     pub fn extstore(&self, name: &str, memory: u64, flash: u64) -> Result<Spec, String> {
         const SMALL: u64 = 256 << 20;
         const BUFFERS: u64 = 16 << 20;
@@ -191,9 +178,6 @@ impl<'a> Bench<'a> {
 
     /// Adds to the outcome what holds for all experiments on servers, and takes the second noise
     /// probe.
-    ///
-    /// # Errors
-    /// If the probe fails.
     pub fn finish(&self, outcome: &mut Outcome) -> Result<()> {
         match &self.device {
             Ok(device) => outcome.device = device.describe(),

@@ -23,9 +23,6 @@ pub struct Certificate {
 
 impl Certificate {
     /// Makes a certificate, which is removed with the scratch folder.
-    ///
-    /// # Errors
-    /// One sentence, if there is no `openssl` or it fails.
     pub fn new(scratch: &Scratch) -> Result<Certificate, String> {
         let (chain, key) = (scratch.path("chain.pem"), scratch.path("key.pem"));
         let made = Command::new("openssl")

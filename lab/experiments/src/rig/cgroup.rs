@@ -115,9 +115,6 @@ fn find(mountinfo: &str, own: &str) -> Option<Place> {
 
 impl MemoryCap {
     /// Makes a group that may use `bytes` of memory, and swap only with `may_swap`.
-    ///
-    /// # Errors
-    /// One sentence that says why a cap is impossible here.
     pub fn new(bytes: u64, may_swap: bool) -> Result<MemoryCap, String> {
         if !sys::is_root() {
             return Err("capping memory by cgroup needs root".to_owned());
@@ -210,9 +207,6 @@ impl MemoryCap {
 
     /// Calls `filling` without the limit and then sets it again. The memory above it is swapped out
     /// at once, while a group that fills at its limit waits for every page.
-    ///
-    /// # Errors
-    /// One sentence, if the limit cannot be set.
     pub fn fill_first<T>(&self, filling: impl FnOnce() -> T) -> Result<T, String> {
         let (limits, none): (&[(&str, u64)], _) = match self.version {
             Version::V1 => (&[("memory.limit_in_bytes", self.bytes)], "-1"),
@@ -257,9 +251,6 @@ impl MemoryCap {
     }
 
     /// The file into which a process writes itself to become a member.
-    ///
-    /// # Errors
-    /// One sentence, if it cannot be opened.
     pub fn members(&self) -> Result<File, String> {
         let path = self.folder.join("cgroup.procs");
         let file = OpenOptions::new().write(true).open(&path);

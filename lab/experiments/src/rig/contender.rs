@@ -151,9 +151,6 @@ impl Spec {
     }
 
     /// With a second address, 127.0.0.2, whose connections are encrypted.
-    ///
-    /// # Errors
-    /// If there is no free port.
     pub fn tls(mut self, certificate: &Certificate) -> Result<Spec, String> {
         let free = TcpListener::bind(("127.0.0.2", 0)).and_then(|listener| listener.local_addr());
         let secure = free.map_err(|error| format!("there is no free port: {error}"))?;
@@ -203,9 +200,7 @@ impl Spec {
     }
 
     /// Starts it and waits until it answers.
-    ///
-    /// # Errors
-    /// If it cannot be started or capped, or if it ends; the error has its last output.
+    /// If it ends at once, the error has its last output.
     pub fn start(&self, scratch: &Scratch) -> Result<Server> {
         let cap = self
             .cap
@@ -295,9 +290,7 @@ impl Server {
 
     /// Ends its process with a signal, and returns how long that took. Its files stay, for a
     /// successor that is started with the same command.
-    ///
-    /// # Errors
-    /// If it has not ended after a while; then it is killed, and its files are removed.
+    /// If it does not end in a while, it is killed, and its files are removed; that is an error.
     pub fn end(mut self, signal: i32) -> Result<Duration> {
         let start = Instant::now();
         sys::signal(self.pid(), signal);
@@ -330,9 +323,6 @@ impl Server {
     }
 
     /// Its statistics.
-    ///
-    /// # Errors
-    /// If it does not answer.
     pub fn stats(&self) -> Result<Stats> {
         Client::connect(self.address)
             .and_then(|mut client| client.stats("stats"))
@@ -340,9 +330,6 @@ impl Server {
     }
 
     /// Resets its counters.
-    ///
-    /// # Errors
-    /// If it does not answer.
     pub fn reset_stats(&self) -> Result<()> {
         let answer =
             Client::connect(self.address).and_then(|mut client| client.command("stats reset"));

@@ -86,9 +86,6 @@ pub struct Counts {
 impl Burden {
     /// For a server that has TLS, with `key` among its items. Scrapers use `admin`, if the server
     /// has such a listener.
-    ///
-    /// # Errors
-    /// If the server has no TLS.
     pub fn new(
         server: &Server,
         admin: Option<SocketAddr>,

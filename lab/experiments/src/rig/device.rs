@@ -59,9 +59,6 @@ fn mount_source(mountinfo: &str, device: &str) -> Option<String> {
 
 impl BlockDevice {
     /// The device that `path` lies on.
-    ///
-    /// # Errors
-    /// One sentence, if the file system is not on a block device that the kernel names.
     pub fn of(path: &Path) -> Result<BlockDevice, String> {
         let metadata = fs::metadata(path)
             .map_err(|error| format!("{} cannot be found: {error}", path.display()))?;
@@ -113,9 +110,6 @@ impl BlockDevice {
     }
 
     /// Its counters.
-    ///
-    /// # Errors
-    /// One sentence, if the kernel does not report them.
     pub fn counts(&self) -> Result<DiskCounts, String> {
         let text = fs::read_to_string("/proc/diskstats")
             .map_err(|error| format!("/proc/diskstats cannot be read: {error}"))?;

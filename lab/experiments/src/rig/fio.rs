@@ -46,9 +46,6 @@ pub struct Job<'a> {
 }
 
 /// Runs a job.
-///
-/// # Errors
-/// One sentence, if fio is missing or fails.
 pub fn random_reads(job: &Job<'_>) -> Result<Reads, String> {
     let mut command = Command::new("fio");
     // A colon separates file names.

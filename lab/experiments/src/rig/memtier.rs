@@ -28,9 +28,6 @@ pub struct Memtier<'a> {
 
 impl Memtier<'_> {
     /// Stores all keys.
-    ///
-    /// # Errors
-    /// One sentence, if it is missing or fails.
     pub fn fill(&self, server: &Server) -> Result<()> {
         let words = ["--ratio=1:0", "--key-pattern=P:P", "--requests=allkeys"];
         self.run(server, (1, 64), &words)
@@ -38,9 +35,7 @@ impl Memtier<'_> {
 
     /// Gets random keys over `connections`, `pipeline` of them under way on each. Returns the
     /// server's processor time of a get, in microseconds.
-    ///
-    /// # Errors
-    /// As [`Memtier::fill`], and if a get found nothing.
+    /// A get that finds nothing is an error.
     pub fn gets(
         &self,
         server: &Server,

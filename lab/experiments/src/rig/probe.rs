@@ -44,9 +44,6 @@ const TAG: Tag = Tag {
 
 impl Probe {
     /// Writes the file that is read.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn new(path: &Path, cores: [usize; 2]) -> Result<Probe> {
         let options = FileOptions {
             bytes: (PAGES * PAGE_SIZE) as u64,
@@ -68,9 +65,6 @@ impl Probe {
     }
 
     /// Runs the probes.
-    ///
-    /// # Errors
-    /// If a read fails.
     pub fn look(&self) -> Result<Calm> {
         let mut rounds = [0.0; 2];
         for (core, rounds) in self.cores.iter().zip(&mut rounds) {
@@ -127,9 +121,6 @@ fn arithmetic() -> f64 {
 }
 
 /// Runs `work` in its own thread on `core`.
-///
-/// # Errors
-/// If the thread cannot be started.
 pub fn on_core<T: Send>(core: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let pinned = move || {

@@ -35,9 +35,6 @@ pub fn kernel_bytes(file: &str, name: &str) -> Option<u64> {
 }
 
 /// Memory of process `pid`.
-///
-/// # Errors
-/// One sentence, if there is no such process.
 pub fn memory(pid: u32) -> Result<Memory, String> {
     let path = format!("/proc/{pid}/status");
     let text =
@@ -61,9 +58,6 @@ fn parse_memory(status: &str) -> Option<Memory> {
 }
 
 /// Bytes that process `pid` has read and written so far.
-///
-/// # Errors
-/// One sentence, if there is no such process or it belongs to another user.
 pub fn io(pid: u32) -> Result<Io, String> {
     let path = format!("/proc/{pid}/io");
     let text =
@@ -83,9 +77,6 @@ fn parse_io(text: &str) -> Option<Io> {
 }
 
 /// Bytes that process `pid` passed to write calls, whether or not they reached a device.
-///
-/// # Errors
-/// One sentence, if there is no such process or it belongs to another user.
 pub fn write_calls(pid: u32) -> Result<u64, String> {
     let path = format!("/proc/{pid}/io");
     let text =
@@ -96,9 +87,6 @@ pub fn write_calls(pid: u32) -> Result<u64, String> {
 }
 
 /// The files in `folder` that process `pid` has mapped, each once.
-///
-/// # Errors
-/// One sentence, if there is no such process or it belongs to another user.
 pub fn mapped(pid: u32, folder: &Path) -> Result<Vec<PathBuf>, String> {
     let path = format!("/proc/{pid}/maps");
     let text =

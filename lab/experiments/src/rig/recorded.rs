@@ -98,9 +98,7 @@ fn tracing(scratch: &Path) -> Result<(PathBuf, Option<Guard>)> {
 impl RecordedDisk {
     /// Makes a disk of `bytes` bytes with an empty file system, in files of the scratch folder that
     /// begin with `name`. Recording begins at once.
-    ///
-    /// # Errors
-    /// One sentence that says why nothing can be recorded here: no root, no loop device, no traces.
+    /// It needs root, a loop device and the kernel's traces.
     pub fn new(scratch: &Path, name: &str, bytes: u64) -> Result<RecordedDisk> {
         ensure!(
             sys::is_root(),
@@ -170,9 +168,7 @@ impl RecordedDisk {
     }
 
     /// Writes back the page cache, ends the recording, and returns its requests in order.
-    ///
-    /// # Errors
-    /// If events were lost, or the trace does not end.
+    /// Lost events are an error.
     pub fn finish(self) -> Result<Vec<Request>> {
         run(Command::new("sync").arg("-f").arg(&self.folder))?;
         let event = self.instance.join("events/block").join(EVENT);

@@ -36,9 +36,6 @@ pub fn default_parent() -> PathBuf {
 
 impl Scratch {
     /// Makes the folder in `parent`.
-    ///
-    /// # Errors
-    /// If `parent` is not a folder on a disk that can be written to.
     pub fn new(parent: &Path) -> Result<Scratch> {
         let parent = std::path::absolute(parent)
             .with_context(|| format!("cannot tell where {} is", parent.display()))?;
@@ -54,9 +51,6 @@ impl Scratch {
     }
 
     /// Makes a folder in memory, for what is measured without a device.
-    ///
-    /// # Errors
-    /// If `/dev/shm` is not a tmpfs that can be written to.
     pub fn in_memory() -> Result<Scratch> {
         let parent = Path::new("/dev/shm");
         let system = FileSystem::of(parent).context("there is no folder /dev/shm")?;
@@ -92,9 +86,6 @@ impl Scratch {
 
     /// Makes sure that there is room for `bytes` more. The files of killed servers are freed a
     /// moment after their processes end.
-    ///
-    /// # Errors
-    /// If there is not.
     pub fn need(&self, bytes: u64) -> Result<()> {
         const SPARE: u64 = 1 << 30;
         const PATIENCE: Duration = Duration::from_secs(2);

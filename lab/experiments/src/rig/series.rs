@@ -31,9 +31,6 @@ pub fn put_so_far(key: &str, figure: &Figure) {
 pub type Rounds = Result<Vec<f64>, String>;
 
 /// The end of an experiment: its tables, the machine, and whether the machine was calm.
-///
-/// # Errors
-/// If the last noise probe fails.
 pub fn end(
     bench: &Bench<'_>,
     steps: &Steps<'_>,
@@ -47,18 +44,14 @@ pub fn end(
 }
 
 /// One figure divided by another.
-///
-/// # Errors
-/// The reason of the first that is missing.
+/// If one is missing, its reason.
 pub fn ratio(over: &Figure, under: &Figure) -> Figure {
     Ok(over.clone()? / under.clone()?)
 }
 
 /// The value of `of` in one contender's windows divided by that in another's, in each round, since
 /// the machine's speed changes between rounds.
-///
-/// # Errors
-/// The reason of the first that has no window.
+/// If one has no window, its reason.
 pub fn over(one: &Series, other: &Series, of: impl Fn(&Window) -> f64) -> Rounds {
     let rounds = one.windows.iter().zip(&other.windows);
     let ratios = rounds.map(|(one, other)| of(one) / of(other));
@@ -144,9 +137,7 @@ impl Series {
     }
 
     /// The median over the rounds of `of`.
-    ///
-    /// # Errors
-    /// The series' trouble, if no round has a value.
+    /// If no round has a value, the series' trouble.
     pub fn figure(&self, of: impl Fn(&Window) -> f64) -> Figure {
         median(self.windows.iter().map(of).collect()).ok_or_else(|| {
             let why = self.trouble.as_deref().unwrap_or("no round showed it");

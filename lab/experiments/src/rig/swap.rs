@@ -25,9 +25,6 @@ const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 impl SwapFile {
     /// Makes `path` of `bytes` bytes and takes it into use. Its name ends in `.swap`, by which the
     /// next run recognises a leftover file.
-    ///
-    /// # Errors
-    /// One sentence that says why swap is impossible here.
     pub fn new(path: &Path, bytes: u64) -> Result<SwapFile, String> {
         assert!(
             path.extension()

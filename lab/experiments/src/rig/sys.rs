@@ -28,9 +28,6 @@ fn set_of(cores: &[usize]) -> libc::cpu_set_t {
 }
 
 /// The cores that this thread may run on, in ascending order.
-///
-/// # Errors
-/// If the kernel refuses.
 pub fn cores() -> io::Result<Vec<usize>> {
     let mut set = set_of(&[]);
     // SAFETY: the call fills `set`, whose size it is told.
@@ -45,9 +42,6 @@ pub fn cores() -> io::Result<Vec<usize>> {
 }
 
 /// Pins the calling thread, and the threads that it will start, to these cores.
-///
-/// # Errors
-/// If the kernel refuses.
 pub fn pin(cores: &[usize]) -> io::Result<()> {
     let set = set_of(cores);
     // SAFETY: the call reads `set`, whose size it is told.
@@ -95,9 +89,6 @@ pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
 }
 
 /// Raises the limit of open files of this process to this number.
-///
-/// # Errors
-/// If the kernel refuses, because the hard limit is lower.
 pub fn open_files(need: u64) -> io::Result<()> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

@@ -325,9 +325,7 @@ fn run(bench: &Bench<'_>, server: &Server, settings: &Settings) -> Result<Window
 }
 
 /// Measures `load` for `time`.
-///
-/// # Errors
-/// If the server goes away or nothing is answered.
+/// A server that answers nothing is an error.
 pub fn measure(
     bench: &Bench<'_>,
     server: &Server,
@@ -340,9 +338,6 @@ pub fn measure(
 }
 
 /// Measures `load` for this many requests.
-///
-/// # Errors
-/// As [`measure`].
 pub fn measure_requests(
     bench: &Bench<'_>,
     server: &Server,
@@ -362,9 +357,6 @@ pub fn measure_requests(
 
 /// Writes every item once. `rate` slows down a server that loses items if they arrive faster than
 /// it can write them out.
-///
-/// # Errors
-/// As [`measure`].
 pub fn fill(
     bench: &Bench<'_>,
     server: &Server,
@@ -380,9 +372,6 @@ pub fn fill(
 
 /// Writes every item once, many sets at a time: for a server that delays sets when it has to write
 /// out.
-///
-/// # Errors
-/// As [`measure`].
 pub fn fill_fast(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<Window> {
     let load = Load {
         pipeline: 16,
@@ -393,9 +382,6 @@ pub fn fill_fast(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<Wi
 
 /// Writes the items again that a server dropped while it was filled, in some passes over all items,
 /// until nearly all are there.
-///
-/// # Errors
-/// As [`measure`].
 pub fn mend(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<()> {
     const PASSES: usize = 4;
     const ENOUGH: f64 = 0.998;
@@ -414,9 +400,6 @@ pub fn mend(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<()> {
 }
 
 /// Writes every item once, with the settings of `load`.
-///
-/// # Errors
-/// As [`measure`].
 pub fn fill_as(bench: &Bench<'_>, server: &Server, items: &Items, load: &Load) -> Result<Window> {
     let settings = settings(bench, server, items, load, Step::Load)?;
     let window = run(bench, server, &settings)?;

@@ -24,9 +24,6 @@ pub struct Client {
 
 impl Client {
     /// Connects.
-    ///
-    /// # Errors
-    /// If the server does not accept the connection.
     pub fn connect(address: SocketAddr) -> Result<Client> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)
             .with_context(|| format!("no connection to {address}"))?;
@@ -58,18 +55,13 @@ impl Client {
     }
 
     /// Sends one command and returns its one line of answer.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn command(&mut self, command: &str) -> Result<String> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.line()
     }
 
     /// All that this command returns: `stats`, `stats slabs`.
-    ///
-    /// # Errors
-    /// If there is no answer, or an unexpected one.
+    /// Any other answer is an error.
     pub fn stats(&mut self, command: &str) -> Result<Stats> {
         self.send(format!("{command}\r\n").as_bytes())?;
         let mut stats = Stats::new();
@@ -92,9 +84,6 @@ impl Client {
 
     /// Sends `word key` (and `tail`) for each of the keys, many at a time, and counts the answers
     /// that are `good`.
-    ///
-    /// # Errors
-    /// If the server stops answering.
     pub fn for_keys(
         &mut self,
         word: &str,

@@ -74,9 +74,6 @@ impl Beds<'_> {
     }
 
     /// A bed: a drive, or else a file of this name with this many bytes.
-    ///
-    /// # Errors
-    /// If the drive has no profile, or the file can't be made.
     pub fn bed(&self, on: Option<Simulated>, name: &str, bytes: u64) -> Result<Bed> {
         match on {
             Some(drive) => Bed::simulated(drive, self.seed),
@@ -86,9 +83,6 @@ impl Beds<'_> {
 }
 
 /// Runs an experiment of chapter 4.2 on a file and on these drives.
-///
-/// # Errors
-/// If there is no scratch folder, or as `measure`.
 pub fn run_on(
     options: &Options,
     progress: &dyn Progress,
@@ -123,9 +117,6 @@ pub struct Bed {
 
 impl Bed {
     /// A new file of `bytes` that reads as zeros, with the machine's clock.
-    ///
-    /// # Errors
-    /// If the disk has no room.
     pub fn file(scratch: &Scratch, name: &str, bytes: u64) -> Result<Bed> {
         scratch.need(bytes)?;
         let options = FileOptions {
@@ -140,9 +131,6 @@ impl Bed {
     }
 
     /// A simulated drive, with its own clock.
-    ///
-    /// # Errors
-    /// If the drive cannot be made.
     pub fn simulated(of: Simulated, seed: u64) -> Result<Bed> {
         let parts = Parts {
             seed,

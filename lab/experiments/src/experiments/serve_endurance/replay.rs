@@ -179,17 +179,11 @@ pub struct Replay {
 
 impl Replay {
     /// An empty cache with `memory` bytes of DRAM and `flash` bytes of flash; S3-FIFO orders DRAM.
-    ///
-    /// # Errors
-    /// If that is too little.
     pub fn new(memory: usize, flash: u64, rules: Rules, seed: u64) -> Result<Replay> {
         Replay::with(PolicyKind::S3Fifo, (memory, flash), rules, seed)
     }
 
     /// The same with another order of DRAM. Without flash, there is only DRAM.
-    ///
-    /// # Errors
-    /// If the sizes are too small.
     pub fn with(
         policy: PolicyKind,
         (memory, flash): (usize, u64),
@@ -238,18 +232,12 @@ impl Replay {
     }
 
     /// Replays all requests and returns the counts.
-    ///
-    /// # Errors
-    /// If the shard makes no progress.
     pub fn run(mut self, requests: &Requests) -> Result<Counts> {
         self.replay(requests)?;
         Ok(self.counts())
     }
 
     /// Replays all requests, after earlier ones.
-    ///
-    /// # Errors
-    /// As [`Replay::run`].
     pub fn replay(&mut self, requests: &Requests) -> Result<()> {
         let sizes = Sizes::new(requests);
         for (number, &object) in requests.objects.iter().enumerate() {

@@ -43,9 +43,6 @@ pub struct Lookups {
 
 impl Lookups {
     /// Draws from `keys` keys.
-    ///
-    /// # Errors
-    /// If the law cannot be bound to this many keys.
     pub fn draw(law: &Popularity, keys: u64, seed: u64) -> Result<Lookups> {
         let mut chooser = KeyChooser::new(law, keys)?;
         let mut rng = Rng::new(seed);
