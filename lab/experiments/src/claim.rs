@@ -70,7 +70,6 @@ pub struct Sentence {
     pub text: &'static str,
     /// Files that implement it, from the project's root.
     pub files: &'static [&'static str],
-    /// How it is judged.
     pub judged: Judged,
     /// Whether only a run with the paper's own sizes can judge it.
     in_full: bool,
@@ -301,7 +300,6 @@ impl Sentence {
         }
     }
 
-    /// Its tests.
     pub fn tests(&self) -> &'static [Test] {
         match self.judged {
             Judged::By { tests, .. } => tests,

@@ -111,7 +111,6 @@ pub trait Contender {
     fn resume(&mut self) {}
 }
 
-/// The key with a number.
 pub fn key(number: u64) -> [u8; KEY_BYTES] {
     (number as u32).to_be_bytes()
 }

@@ -65,7 +65,6 @@ pub struct Tuning {
     pub cache: u64,
     /// How many keys there will be.
     pub keys: u64,
-    /// Bytes of each value.
     pub value_bytes: usize,
     /// What puts promise.
     pub durability: Durability,
@@ -107,7 +106,6 @@ pub enum Depth {
 /// A key that is requested together with others.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Its number.
     pub number: u64,
     /// Whether it exists.
     pub there: bool,

@@ -131,7 +131,6 @@ pub fn experiments() -> &'static [&'static Experiment] {
     experiments::ALL
 }
 
-/// The experiment of this name.
 pub fn find(name: &str) -> Result<&'static Experiment> {
     let mut all = experiments().iter();
     if let Some(found) = all.find(|experiment| experiment.name == name) {
@@ -199,11 +198,9 @@ pub fn run_until_stopped(
 /// An outcome with everything that is needed to judge and repeat it.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The experiment.
     pub experiment: &'static Experiment,
     /// How large the run was.
     pub scale: Scale,
-    /// The seed.
     pub seed: u64,
     /// The results.
     pub outcome: Outcome,

@@ -478,9 +478,7 @@ pub struct Said<'r> {
     pub paper: Paper,
     /// The experiment that judges it, or says why it cannot.
     pub experiment: Option<&'static str>,
-    /// The sentence.
     pub sentence: &'static Sentence,
-    /// The verdict.
     pub verdict: Verdict,
     record: Option<&'r Value>,
 }

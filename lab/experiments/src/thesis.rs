@@ -41,9 +41,7 @@ pub const BLOCK_BITS: u32 = 16;
 pub struct Size {
     /// Elements, if there is room for so many.
     pub elements: u64,
-    /// Bytes of a value.
     pub value_bytes: usize,
-    /// Bytes of a page.
     pub page_bytes: usize,
     /// Pages of a block, for each of [`SIZES`].
     pub block_pages: [u32; 3],
@@ -104,7 +102,6 @@ impl Size {
 /// A window of gets.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// The counts.
     pub counts: Counts,
     /// Mean time of a get, in microseconds.
     pub mean_us: f64,
@@ -117,7 +114,6 @@ pub struct Window {
     device_us: f64,
     /// Reads of gets and probes.
     all_reads: u64,
-    /// Their bytes.
     all_bytes: u64,
     /// Bytes that the kernel says this process read from devices.
     process_bytes: Option<u64>,
@@ -145,7 +141,6 @@ impl Window {
 /// The figures of a layout with one block size.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The layout.
     pub layout: &'static str,
     /// Its block size, of [`SIZES`].
     pub size: &'static str,
@@ -168,7 +163,6 @@ enum Asked {
 pub struct ThesisRun<'a> {
     /// What is next.
     pub steps: Steps<'a>,
-    /// The keys.
     pub keys: Keys,
     /// A geometry for each of [`SIZES`].
     pub geometries: Vec<Geometry>,
@@ -390,7 +384,6 @@ impl<'a> ThesisRun<'a> {
         })
     }
 
-    /// The row of a layout and a size.
     pub fn row(&self, layout: &str, size: &str) -> Option<&Row> {
         self.rows
             .iter()

@@ -28,7 +28,6 @@ const START: usize = 16;
 /// Bytes of an entry without a value.
 const PAIR: usize = 16;
 
-/// A tree.
 pub struct Tree<'d> {
     device: &'d dyn Device,
     value_bytes: usize,

@@ -16,7 +16,6 @@ use crate::page;
 /// A key that is requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Its number.
     pub number: u64,
     /// Its bytes.
     pub key: [u8; 8],
@@ -76,13 +75,11 @@ impl Keys {
 /// How elements are cut into pages and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Elements in all.
     pub elements: u64,
     /// Bytes of a page, a multiple of the device's.
     pub page_bytes: usize,
     /// Pages of elements in a block.
     pub block_pages: u32,
-    /// Bytes of a value.
     pub value_bytes: usize,
     /// Number of the first element: 0 unless this is a part of a larger whole.
     pub first_element: u64,

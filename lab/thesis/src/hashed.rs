@@ -113,7 +113,6 @@ pub struct HashedFile {
     moved: Vec<Moved>,
 }
 
-/// Bytes of the file.
 pub fn file_bytes(geometry: &Geometry) -> u64 {
     crate::unsorted::file_bytes(geometry)
 }

@@ -29,7 +29,6 @@ pub fn expected_slots(fill: f64) -> f64 {
     0.5 * (1.0 + 1.0 / (1.0 - fill).powi(2))
 }
 
-/// A table.
 pub struct Table<'d> {
     device: &'d dyn Device,
     slots: u64,

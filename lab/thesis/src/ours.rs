@@ -28,7 +28,6 @@ const TAG: Tag = Tag {
 /// Every version of a key is older.
 const NOW: u64 = u64::MAX;
 
-/// The store's blocks.
 #[derive(Clone)]
 pub struct StoreBlocks {
     name: &'static str,

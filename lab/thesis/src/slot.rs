@@ -51,7 +51,6 @@ pub fn key(slot: &[u8]) -> Result<Option<[u8; 8]>> {
     Ok(Some(slot[16..START].try_into().expect("eight bytes")))
 }
 
-/// A slot's value.
 pub fn value(slot: &[u8]) -> &[u8] {
     &slot[START..]
 }

@@ -51,7 +51,6 @@ fn head_pages(geometry: &Geometry) -> u32 {
     (geometry.block_pages as usize * ENTRY).div_ceil(geometry.page_bytes) as u32
 }
 
-/// Bytes of the file.
 pub fn file_bytes(geometry: &Geometry) -> u64 {
     let head = u64::from(head_pages(geometry)) * geometry.page_bytes as u64;
     u64::from(geometry.blocks()) * (geometry.block_bytes() + head)

@@ -70,7 +70,6 @@ pub struct Cost {
     pub written: u64,
     /// Bytes read back to be sorted.
     pub read: u64,
-    /// Seconds in all.
     pub seconds: f64,
     /// Blocks that became sorted.
     pub sorted: u64,
@@ -83,7 +82,6 @@ pub struct System {
     starts: Vec<u64>,
     young: usize,
     index: BlockBloom,
-    /// The cost.
     pub cost: Cost,
     /// The device page after the last block.
     pub end: u64,

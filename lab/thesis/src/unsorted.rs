@@ -23,7 +23,6 @@ pub struct Unsorted {
     pages: Vec<PageMap>,
 }
 
-/// Bytes of the file.
 pub fn file_bytes(geometry: &Geometry) -> u64 {
     u64::from(geometry.blocks()) * geometry.block_bytes()
 }

@@ -14,7 +14,6 @@ use super::{Contender, Ran, Work};
 /// A way of writing, on space in a given state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The way.
     pub way: Way,
     /// The state of the space.
     pub space: Space,

@@ -88,12 +88,10 @@ impl Ours {
         Ok(self.db.close()?)
     }
 
-    /// The database.
     pub fn db(&self) -> &Database {
         &self.db
     }
 
-    /// Its table.
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -62,7 +62,6 @@ impl Measured {
     }
 }
 
-/// A drive with one of the buffers.
 struct BufferedDrive {
     device: Device,
     before: u64,

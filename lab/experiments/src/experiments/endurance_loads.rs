@@ -20,7 +20,6 @@ use crate::{Outcome, Scale};
 /// A page access: the page, and this bit for a write.
 const WRITE: u32 = 1 << 31;
 
-/// A load.
 pub struct Load {
     /// Its name in tables.
     pub name: String,

@@ -172,7 +172,6 @@ fn items(prefix: &'static str, keys: u64) -> Items {
     }
 }
 
-/// A load of a mix.
 fn load(mix: &str) -> Result<Load> {
     let Requests { mix, changes } = mix.parse().map_err(|why: String| anyhow!(why))?;
     Ok(Load {

@@ -39,7 +39,6 @@ use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table,
 /// Our store with the thesis's map, in tables.
 const BLOOM: &str = "senko, thesis's map";
 
-/// The rival.
 const RIVAL: &str = "rocksdb";
 
 const SENTENCES: &[Sentence] = &[judged(

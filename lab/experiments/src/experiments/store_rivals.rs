@@ -32,7 +32,6 @@ use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
 const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];
 /// The ratio of an engine's memory and cap to the usual one: a killed engine gets more.
 const MEMORY_TIMES: [u64; 3] = [1, 2, 4];
-/// Threads of YCSB.
 const YCSB_THREADS: usize = 16;
 /// The works by name, with the share of gets of YCSB's.
 const WORKS: [&str; 8] = [

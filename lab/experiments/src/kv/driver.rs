@@ -39,7 +39,6 @@ pub struct Fill {
     pub to: u64,
     /// The values.
     pub shape: ItemShape,
-    /// Their version.
     pub version: u32,
     /// In ascending order, by one thread; otherwise in random order.
     pub ascending: bool,
@@ -117,7 +116,6 @@ impl Work {
 /// Durations of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// How many.
     pub count: u64,
     pub mean_us: f64,
     pub p50_us: f64,
@@ -164,12 +162,10 @@ pub struct Worked {
 }
 
 impl Worked {
-    /// Gets a second.
     pub fn gets_per_second(&self) -> f64 {
         self.gets as f64 / self.seconds
     }
 
-    /// Puts a second.
     pub fn puts_per_second(&self) -> f64 {
         self.puts as f64 / self.seconds
     }
@@ -239,7 +235,6 @@ fn spread(threads: usize, one: impl Fn(usize, &Stop) -> Result<Tally> + Sync) ->
     Ok(sum.worked(start.elapsed().as_secs_f64()))
 }
 
-/// Fills an engine.
 pub fn fill(engine: &dyn Engine, fill: &Fill) -> Result<Worked> {
     ensure!(
         fill.from < fill.to && fill.batch > 0,

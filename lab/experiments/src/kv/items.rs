@@ -10,7 +10,6 @@ use anyhow::{Result, anyhow, ensure};
 use senko_workload::value::{check_value, fill_value};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a key.
 pub const KEY_BYTES: usize = 8;
 
 /// The items of an experiment.
@@ -49,7 +48,6 @@ impl ItemShape {
     }
 }
 
-/// The key of a number.
 pub fn present(number: u64) -> [u8; KEY_BYTES] {
     (number * 2).to_be_bytes()
 }

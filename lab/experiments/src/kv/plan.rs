@@ -104,7 +104,6 @@ impl Plan {
         self
     }
 
-    /// How many keys.
     pub fn keys(&self) -> u64 {
         self.tuning.keys
     }
@@ -177,7 +176,6 @@ impl Home {
         Home(bench.scratch.path(name))
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

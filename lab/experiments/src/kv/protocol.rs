@@ -15,7 +15,6 @@ use super::driver::{Fill, Work, Worked};
 use super::limit::DeviceReads;
 use super::{ItemShape, Tuning};
 
-/// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -37,7 +36,6 @@ pub enum Request {
     /// Puts until it is killed, and reports its progress now and then ([`Answer::Reached`]):
     /// version `v` of all keys `0..keys`, ascending, for `v` = 1, 2, ...
     WriteUntilKilled {
-        /// How many keys.
         keys: u64,
         /// The values.
         shape: ItemShape,
@@ -45,7 +43,6 @@ pub enum Request {
     /// Reads the last `back` keys before `reached` of such a writer, and checks that none is older
     /// than was reported; [`Answer::Worked`].
     CheckReached {
-        /// How many keys.
         keys: u64,
         /// The values.
         shape: ItemShape,
@@ -66,7 +63,6 @@ pub enum Request {
     Close,
 }
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {

@@ -14,9 +14,7 @@ use super::driver::{Amount, Fill, Work, Worked};
 use super::protocol::{Answer, Request};
 use super::{Durability, ItemShape, Maker, Tuning};
 
-/// How many keys.
 const KEYS: u64 = 3000;
-/// The values.
 const SHAPE: ItemShape = ItemShape { value_bytes: 500 };
 /// Operations of a work.
 const OPS: u64 = 2000;

@@ -89,7 +89,6 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The disk's counts so far.
     pub fn disk_counts(&self) -> Option<DiskCounts> {
         self.device.as_ref().ok()?.counts().ok()
     }

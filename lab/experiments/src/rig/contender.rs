@@ -30,7 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Cap {
     /// Bytes, page cache included.
     pub bytes: u64,
-    /// Whether it may swap.
     pub may_swap: bool,
 }
 
@@ -322,7 +321,6 @@ impl Server {
         self.cap.as_ref()
     }
 
-    /// Its statistics.
     pub fn stats(&self) -> Result<Stats> {
         Client::connect(self.address)
             .and_then(|mut client| client.stats("stats"))

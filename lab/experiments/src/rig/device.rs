@@ -10,7 +10,6 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-/// A block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
     /// Its name in `/proc/diskstats`.
@@ -29,11 +28,9 @@ pub struct BlockDevice {
 pub struct DiskCounts {
     /// Reads completed.
     pub reads: u64,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Writes completed.
     pub writes: u64,
-    /// Bytes written.
     pub written_bytes: u64,
 }
 
@@ -109,7 +106,6 @@ impl BlockDevice {
         Ok(device)
     }
 
-    /// Its counters.
     pub fn counts(&self) -> Result<DiskCounts, String> {
         let text = fs::read_to_string("/proc/diskstats")
             .map_err(|error| format!("/proc/diskstats cannot be read: {error}"))?;

@@ -29,10 +29,8 @@ pub struct Reads {
     pub cpu_us: f64,
 }
 
-/// One job.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// The file.
     pub file: &'a Path,
     /// Bytes from the file's start that are read.
     pub span: u64,

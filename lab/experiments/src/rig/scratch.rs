@@ -74,12 +74,10 @@ impl Scratch {
         })
     }
 
-    /// Its path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

@@ -70,7 +70,6 @@ pub fn some(figures: impl Iterator<Item = f64>) -> Option<Vec<f64>> {
 /// The windows of one contender under one load.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The contender.
     pub contender: String,
     /// The load, in a word or two.
     pub load: String,
@@ -110,7 +109,6 @@ impl Series {
         }
     }
 
-    /// One series for each contender.
     pub fn of(contenders: &[(&str, &Contender)], load: &str) -> Vec<Series> {
         let names = contenders.iter();
         names.map(|(name, _)| Series::new(name, load)).collect()

@@ -38,7 +38,6 @@ pub struct Items {
     pub prefix: &'static str,
     /// The lengths of keys.
     pub key: KeyShape,
-    /// The lengths of values.
     pub value: ValueLen,
 }
 

@@ -23,7 +23,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
     pub fn connect(address: SocketAddr) -> Result<Client> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)
             .with_context(|| format!("no connection to {address}"))?;

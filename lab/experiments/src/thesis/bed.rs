@@ -21,7 +21,6 @@ use crate::{Options, Outcome, Progress};
 pub struct Simulated {
     /// Its name in results: lower case, no blanks.
     pub name: &'static str,
-    /// The profile.
     pub profile: &'static str,
     /// Its contents.
     pub before: Precondition,
@@ -55,7 +54,6 @@ pub struct Beds<'a> {
     pub scratch: &'a Scratch,
     /// Shows the progress of the experiment.
     pub progress: &'a dyn Progress,
-    /// The drives.
     pub drives: &'a [Simulated],
     /// The seed of keys and drives.
     pub seed: u64,
@@ -144,7 +142,6 @@ impl Bed {
         })
     }
 
-    /// The device.
     pub fn device(&self) -> &dyn Device {
         match &self.kind {
             Kind::File(file, _) => file,

@@ -94,7 +94,6 @@ pub struct Sizes<'a> {
 }
 
 impl<'a> Sizes<'a> {
-    /// Of `requests`.
     pub fn new(requests: &'a Requests) -> Sizes<'a> {
         let objects = requests.footprint_objects().max(1) as u64;
         Sizes {
@@ -261,7 +260,6 @@ impl Replay {
         }
     }
 
-    /// The shard.
     pub fn shard(&self) -> &Shard {
         &self.shard
     }

@@ -37,12 +37,10 @@ pub fn core_seconds(start: Instant) -> f64 {
 pub struct Lookups {
     /// The numbers of the keys.
     pub numbers: Vec<u64>,
-    /// Their hashes.
     pub hashes: Vec<KeyHash>,
 }
 
 impl Lookups {
-    /// Draws from `keys` keys.
     pub fn draw(law: &Popularity, keys: u64, seed: u64) -> Result<Lookups> {
         let mut chooser = KeyChooser::new(law, keys)?;
         let mut rng = Rng::new(seed);
@@ -92,7 +90,6 @@ pub fn best_of<const N: usize>(rounds: usize, mut works: [&mut dyn FnMut() -> f6
 
 /// Keys in blocks, in both indexes of Bloom filters.
 pub struct Filters {
-    /// How many keys.
     pub keys: u64,
     /// Keys of each block.
     pub per_block: u64,
