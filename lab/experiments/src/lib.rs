@@ -83,6 +83,16 @@ pub struct Options {
     pub memtier: PathBuf,
 }
 
+impl Options {
+    /// `quick` or `full`, by the scale of the run.
+    pub fn scaled<T>(&self, quick: T, full: T) -> T {
+        match self.scale {
+            Scale::Quick => quick,
+            Scale::Full => full,
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         let lab = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("senko-lab"));

@@ -186,8 +186,9 @@ pub struct Table(senko_plan::Table);
 
 impl Table {
     /// A table without rows.
-    pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
-        Self(senko_plan::Table::new(title, columns))
+    pub fn new(title: impl Into<String>, columns: &[impl AsRef<str>]) -> Self {
+        let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).collect();
+        Self(senko_plan::Table::new(title, &columns))
     }
 
     /// Adds a row.

@@ -579,11 +579,11 @@ fn by_size(rows: &[Row]) -> Vec<Table> {
     searched.push("blocks a get".to_owned());
     let timed = columns("mean us");
     let mut tables = [
-        table_of(
+        Table::new(
             "Pages and blocks searched, by the size of blocks",
             &searched,
         ),
-        table_of("Time of a get, by the size of blocks", &timed),
+        Table::new("Time of a get, by the size of blocks", &timed),
     ];
     for size in SIZES {
         let number = row(first, size).map_or(String::new(), |row| row.mib.to_string());
@@ -599,11 +599,6 @@ fn by_size(rows: &[Row]) -> Vec<Table> {
         tables[1].row(cells);
     }
     tables.into()
-}
-
-fn table_of(title: &str, columns: &[String]) -> Table {
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    Table::new(title, &columns)
 }
 
 /// The state of the measuring thread.

@@ -22,7 +22,7 @@ use senko_plan::policies::{Lru, S3Fifo, S3FifoSettings};
 use senko_plan::requests::{self, Requests};
 use serde_json::json;
 
-use crate::{Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Cache sizes, in shares of the footprint.
 const SHARES: [f64; 6] = [0.001, 0.01, 0.05, 0.1, 0.2, 0.4];
@@ -136,10 +136,10 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let (keys, requests, shares) = match options.scale {
-        Scale::Full => (1_000_000, 10_000_000, SHARES.to_vec()),
-        Scale::Quick => (100_000, 1_000_000, vec![0.01, 0.1, 0.4]),
-    };
+    let (keys, requests, shares) = options.scaled(
+        (100_000, 1_000_000, vec![0.01, 0.1, 0.4]),
+        (1_000_000, 10_000_000, SHARES.to_vec()),
+    );
     let mut run = Run {
         outcome: Outcome::new(),
         means: BTreeMap::new(),
@@ -243,7 +243,6 @@ impl Run {
             columns.extend(["bytes %, lru", "bytes %, s3_fifo"].map(str::to_owned));
         }
         columns.push(format!("cache, {unit}"));
-        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut table = Table::new(title, &columns);
         let mut sums = vec![0.0; POLICIES.len()];
         for share in shares {
@@ -353,7 +352,6 @@ impl Run {
                 .iter()
                 .map(|(policy, _)| format!("hits %, {policy}")),
         );
-        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut table = Table::new("Mean over the cache sizes", &columns);
         for (workload, means) in &self.means {
             let mut cells = vec![workload.clone()];

@@ -197,7 +197,6 @@ fn report(outcome: &mut Outcome, cells: &[Cell], measured: &[Option<Measured>]) 
     let buffers = FIXED.iter().chain(&["adaptive"]);
     columns.extend(buffers.map(|buffer| format!("erases, {buffer}")));
     columns.push("adaptive over best".to_owned());
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new("Erases, buffers of 2 MiB drained at the end", &columns);
     let mut left_out = Vec::new();
     for (cell, measured) in cells.iter().zip(measured) {

@@ -253,6 +253,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::endurance_loads::request;
 
     #[test]
     fn distances_count_other_pages_once() {
@@ -264,14 +265,6 @@ mod tests {
 
     #[test]
     fn what_is_seen() {
-        let request = |op, offset, bytes| Request {
-            op,
-            offset,
-            bytes,
-            time: 0,
-            device: 0,
-            stream: 0,
-        };
         let seen = Seen::of(&[
             request(Op::Write, 0, 8192),
             request(Op::Write, 8192, 4096),

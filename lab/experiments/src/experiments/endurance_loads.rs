@@ -10,10 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
-use senko_ssd::Op;
 use senko_ssd::device::Device;
 use senko_ssd::source::Workload;
 use senko_ssd::trace::{Fold, Range, TraceSpec};
+use senko_ssd::{Op, Request};
 
 use crate::{Outcome, Scale};
 
@@ -78,16 +78,32 @@ const PHASE: usize = 100_000;
 const CAPACITY: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 
-fn read(name: &str, source: &str) -> Result<Load> {
-    let workload = Workload {
+/// A trace or a generated load, its addresses modulo the drive.
+pub fn folded(source: &str) -> Result<Workload> {
+    Ok(Workload {
         fold: Fold {
             range: Range::Modulo,
             ..Fold::default()
         },
         ..Workload::named(source, &TraceSpec::default())?
-    };
+    })
+}
+
+/// A request to the only device, in the only stream, that is due at once.
+pub fn request(op: Op, offset: u64, bytes: u64) -> Request {
+    Request {
+        time: 0,
+        device: 0,
+        op,
+        offset,
+        bytes,
+        stream: 0,
+    }
+}
+
+fn read(name: &str, source: &str) -> Result<Load> {
     let mut accesses = Vec::new();
-    for request in workload.requests(CAPACITY)? {
+    for request in folded(source)?.requests(CAPACITY)? {
         let request = request?;
         let bit = match request.op {
             Op::Write => WRITE,

@@ -543,16 +543,10 @@ fn value(key: u64, change: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::endurance_loads;
 
     fn write(offset: u64, bytes: u64) -> Request {
-        Request {
-            time: 0,
-            device: 0,
-            op: Op::Write,
-            offset,
-            bytes,
-            stream: 0,
-        }
+        endurance_loads::request(Op::Write, offset, bytes)
     }
 
     #[test]

@@ -12,8 +12,6 @@
 //! 2). So the hits include a cold phase of the buffer. The trace of the second row, MSNStorageCFS,
 //! is not to be had.
 
-use std::path::Path;
-
 use anyhow::Result;
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
@@ -21,9 +19,9 @@ use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
 use senko_ssd::source::Workload;
 use senko_ssd::spec::Spec;
-use senko_ssd::trace::{Fold, Range, TraceSpec};
 use serde_json::json;
 
+use super::endurance_loads::folded;
 use crate::{
     Experiment, Options, Outcome, Paper, Progress, Sentence, Table, judged, near, untested,
 };
@@ -128,7 +126,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         }
         return Ok(outcome);
     }
-    let workload = folded(&path)?;
+    let workload = folded(&path.to_string_lossy())?;
     let profile = Profile::find("paper-1gb")?;
     let total = (LOG_BLOCKS.len() * VICTIMS.len() * FILLS.len()) as u64;
     let mut rows = Vec::new();
@@ -146,17 +144,6 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     }
     report(&mut outcome, &rows, &profile);
     Ok(outcome)
-}
-
-/// A trace, folded into the drive.
-fn folded(path: &Path) -> Result<Workload> {
-    Ok(Workload {
-        fold: Fold {
-            range: Range::Modulo,
-            ..Fold::default()
-        },
-        ..Workload::named(&path.to_string_lossy(), &TraceSpec::default())?
-    })
 }
 
 /// One run: the report, and the erases once the buffer is drained.

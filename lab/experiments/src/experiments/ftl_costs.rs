@@ -25,17 +25,16 @@ use senko_ssd::ftl::{FtlCounts, Mapping};
 use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
-use senko_ssd::source::Workload;
 use senko_ssd::spec::Spec;
-use senko_ssd::trace::{Fold, Range, TraceSpec};
 use senko_ssd::{Error, Op, Request};
 use senko_workload::Rng;
 use senko_workload::permutation::Permutation;
 use senko_workload::zipf::Zipf;
 
+use super::endurance_loads::{folded, request};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
-    judged, untested,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
+    untested,
 };
 
 const TRACE: &str = "block/Financial1_first10k.spc";
@@ -127,15 +126,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn request(op: Op, page: u64) -> Request {
-    Request {
-        time: 0,
-        device: 0,
-        op,
-        offset: page * PAGE,
-        bytes: PAGE,
-        stream: 0,
-    }
+fn on_page(op: Op, page: u64) -> Request {
+    request(op, page * PAGE, PAGE)
 }
 
 fn drive_with(drive: &mut Drive, requests: impl Iterator<Item = Request>) -> Result<Report> {
@@ -157,10 +149,7 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
     let paper = Mapping::table((32 << 30) / 2048, (32 << 30) / 2048);
     outcome.setting("dftl_map_mib_32gb", paper.fractional_bits / 8.0 / MIB);
     let path = options.traces.join(TRACE);
-    let requests = match options.scale {
-        Scale::Quick => 100_000,
-        Scale::Full => 2_000_000,
-    };
+    let requests = options.scaled(100_000, 2_000_000);
     let pages = Profile::find("paper-1gb")?.user_bytes / PAGE;
     let whole = (Mapping::table(pages, pages).fractional_bits / 8.0) as u64;
     let mut table = Table::new(
@@ -193,7 +182,7 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
                     false => order.apply(zipf.draw(&mut rng)),
                 };
                 // Both reads and writes, as in a bank's load, look up the map.
-                request(
+                on_page(
                     if rng.below(4) == 0 {
                         Op::Read
                     } else {
@@ -276,11 +265,11 @@ fn forgotten(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) 
             if trims {
                 drive_with(
                     &mut drive,
-                    (kept..pages).map(|page| request(Op::Trim, page)),
+                    (kept..pages).map(|page| on_page(Op::Trim, page)),
                 )?;
             }
             let mut rng = Rng::new(options.seed);
-            let writes = (0..pages).map(|_| request(Op::Write, rng.below(kept)));
+            let writes = (0..pages).map(|_| on_page(Op::Write, rng.below(kept)));
             let report = drive_with(&mut drive, writes)?;
             let written = report.page_write_amplification().unwrap_or(f64::NAN);
             cells.push(format!("{written:.3}"));
@@ -331,7 +320,7 @@ fn writes(layer: &str, random: bool, seed: u64) -> Result<Series> {
     let before = drive.devices()[0].ftl().counts();
     for at in 0..SERIES {
         let page = if random { rng.below(pages) } else { at % pages };
-        let done = drive.submit(&request(Op::Write, page), now)?;
+        let done = drive.submit(&on_page(Op::Write, page), now)?;
         times.push((done - now) as f64 / 1e3);
         now = done;
     }

@@ -72,10 +72,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let (keys, drawn) = match options.scale {
-        Scale::Full => (2_000_000, 16_000_000),
-        Scale::Quick => (500_000, 2_000_000),
-    };
+    let (keys, drawn) = options.scaled((500_000, 2_000_000), (2_000_000, 16_000_000));
     let mut run = Run {
         outcome: Outcome::new(),
         largest: [0.0; FOLLOW.len()],

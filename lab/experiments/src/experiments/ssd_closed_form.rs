@@ -24,7 +24,8 @@ use senko_ssd::{Error, Op, Request};
 use senko_workload::Rng;
 use serde_json::json;
 
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+use super::endurance_loads::request;
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// Blocks that hold data.
 const BLOCKS: u32 = 8192;
@@ -51,14 +52,8 @@ pub(crate) fn uniform_writes(
     count: u64,
 ) -> impl Iterator<Item = Result<Request, Error>> {
     (0..count).map(move |_| {
-        Ok(Request {
-            time: 0,
-            device: 0,
-            op: Op::Write,
-            offset: rng.below(logical) * PAGE_BYTES,
-            bytes: PAGE_BYTES,
-            stream: 0,
-        })
+        let offset = rng.below(logical) * PAGE_BYTES;
+        Ok(request(Op::Write, offset, PAGE_BYTES))
     })
 }
 
@@ -136,10 +131,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let (warm, half) = match options.scale {
-        Scale::Quick => (10, 10),
-        Scale::Full => (20, 40),
-    };
+    let (warm, half) = options.scaled((10, 10), (20, 40));
     let settings = settings();
     let mut table = Table::new(
         "Write amplification of uniform random writes, 8192 blocks",

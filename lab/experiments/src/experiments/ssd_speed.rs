@@ -23,12 +23,13 @@ use anyhow::Result;
 use senko_ssd::device::{Device, Parts};
 use senko_ssd::drive::{Drive, Load};
 use senko_ssd::profile::Profile;
-use senko_ssd::{Error, Op, Request};
+use senko_ssd::{Error, Op};
 use senko_workload::Rng;
 
+use super::endurance_loads::request;
 use super::ssd_closed_form::{profile, uniform_writes};
 use crate::rig::process;
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
 
 const ALPHA: f64 = 1.28;
 const PAGES: u32 = 128;
@@ -200,14 +201,7 @@ fn latency(seed: u64, count: u64) -> Result<Vec<Rate>> {
                 0 => Op::Read,
                 _ => Op::Write,
             };
-            Ok::<_, Error>(Request {
-                time: 0,
-                device: 0,
-                op,
-                offset: rng.below(SMALL) * 4096,
-                bytes: 4096,
-                stream: 0,
-            })
+            Ok::<_, Error>(request(op, rng.below(SMALL) * 4096, 4096))
         });
         let watch = Watch::start();
         let report = drive.run(requests, Load::Closed { depth: 32 })?;
@@ -275,10 +269,8 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let seed = options.seed;
-    let (overwrites, requests, warm, measured) = match options.scale {
-        Scale::Quick => (100, 1_000_000, 1.25, 0.25),
-        Scale::Full => (400, 4_000_000, 3.0, 1.0),
-    };
+    let (overwrites, requests, warm, measured) =
+        options.scaled((100, 1_000_000, 1.25, 0.25), (400, 4_000_000, 3.0, 1.0));
     let mut outcome = Outcome::new();
     let mut table = Table::new(
         "Simulated per second, one core",

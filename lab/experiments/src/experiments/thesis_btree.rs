@@ -163,7 +163,6 @@ fn report(all: &[(&'static str, Vec<f64>)], outcome: &mut Outcome) {
     outcome.tables.push(table);
     let mut columns = vec!["puts".to_owned()];
     columns.extend(all.iter().map(|(bed, _)| format!("{bed} ms")));
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut figure = Table::new(
         "Figure 28: the longest put of each part of the run",
         &columns,

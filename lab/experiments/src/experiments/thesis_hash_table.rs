@@ -23,7 +23,7 @@ use senko_thesis::slot::{PER_PAGE, SLOT};
 
 use crate::thesis::bed::{Bed, Beds, Recent, STICK, X25M, run_on};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged, near,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, near,
 };
 
 /// Parts of the figure.
@@ -68,10 +68,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let slots = match options.scale {
-        Scale::Quick => (4_096, 32_768),
-        Scale::Full => (65_536, 524_288),
-    };
+    let slots = options.scaled((4_096, 32_768), (65_536, 524_288));
     run_on(options, progress, &[X25M, STICK], |beds, outcome| {
         measure(beds, slots, outcome)
     })
@@ -149,7 +146,6 @@ fn report(all: &[Filled], outcome: &mut Outcome) {
     let mut columns = vec!["fill %".to_owned(), "slots/put, theory".to_owned()];
     columns.extend(all.iter().map(|filled| format!("{} ms", filled.bed)));
     columns.extend(all.iter().map(|filled| format!("{} slots/put", filled.bed)));
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new("Figure 31: the mean time of a put, by fill", &columns);
     let step = 1.0 / LEVELS as f64;
     for level in 0..LEVELS {

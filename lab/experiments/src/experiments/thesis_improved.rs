@@ -30,8 +30,7 @@ use serde_json::json;
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun, Window};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
-    judged, near,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged, near,
 };
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
@@ -152,10 +151,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             }
         }
         if size == 0 {
-            let pages = match options.scale {
-                Scale::Quick => 512,
-                Scale::Full => 8192,
-            };
+            let pages = options.scaled(512, 8192);
             in_place(&mut run, geometry, pages, built)?;
         }
     }

@@ -310,7 +310,6 @@ fn figure_44(
         let totals = sizes.by_block.iter();
         columns.extend(totals.map(|total| format!("{what}, {}", millions(*total))));
     }
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new(
         "Figure 44: time of a look-up by the number of blocks, for several totals of elements, uniform",
         &columns,

@@ -26,8 +26,7 @@ use senko_workload::{Rng, check_value};
 
 use crate::thesis::bed::{Bed, Beds, X25M, run_on};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
-    judged, near,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged, near,
 };
 
 /// Bytes of an element's key and value.
@@ -88,10 +87,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let elements = match options.scale {
-        Scale::Quick => (2_000, 20_000),
-        Scale::Full => (20_000, 200_000),
-    };
+    let elements = options.scaled((2_000, 20_000), (20_000, 200_000));
     run_on(options, progress, &[X25M], |beds, outcome| {
         measure(beds, elements, outcome)
     })

@@ -20,7 +20,7 @@ use senko_store::index::bloom_map::{Column, Filter, best_hashes};
 use senko_workload::rng::mix64;
 
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged, near,
+    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_most, judged, near,
 };
 
 /// Elements of a block.
@@ -164,10 +164,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let mut outcome = Outcome::new();
-    let (most, asked) = match options.scale {
-        Scale::Quick => (1024, 1_000_000),
-        Scale::Full => (4096, 20_000_000),
-    };
+    let (most, asked) = options.scaled((1024, 1_000_000), (4096, 20_000_000));
     let sizes: Vec<u64> = (1..)
         .map(|power| 1 << power)
         .take_while(|blocks| *blocks <= most)

@@ -30,8 +30,8 @@ use senko_ssd::transfer::{self, Arrivals, Model, simulate};
 use serde_json::json;
 
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
-    judged, near, untested,
+    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
+    near, untested,
 };
 
 /// Commands under way in the engine: as many as SATA's longest queue holds, which the paper names
@@ -183,10 +183,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let (fitting, answers) = match options.scale {
-        Scale::Full => (1_000_000, 5_000_000),
-        Scale::Quick => (200_000, 500_000),
-    };
+    let (fitting, answers) = options.scaled((200_000, 500_000), (1_000_000, 5_000_000));
     progress.step(0, 3, "fitting to one drive");
     let model = fit(PAPER, fitting, options.seed)?;
     let mut outcome = Outcome::new();

@@ -14,7 +14,7 @@ use super::device::{BlockDevice, DiskCounts};
 use super::probe::{Calm, Probe};
 use super::scratch::Scratch;
 use super::{cleanup, sys};
-use crate::{Options, Outcome, Scale};
+use crate::{Options, Outcome};
 
 /// A contender's memory cap exceeds the memory that it is told to use by this part: a quarter. With
 /// less, a server that keeps its own limit could be killed. The rest serves as page cache, which
@@ -81,12 +81,9 @@ impl<'a> Bench<'a> {
         &self.cores
     }
 
-    /// `quick` or `full`, by the scale of the run.
+    /// As [`Options::scaled`].
     pub fn scaled<T>(&self, quick: T, full: T) -> T {
-        match self.options.scale {
-            Scale::Quick => quick,
-            Scale::Full => full,
-        }
+        self.options.scaled(quick, full)
     }
 
     pub fn disk_counts(&self) -> Option<DiskCounts> {

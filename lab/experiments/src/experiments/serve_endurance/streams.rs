@@ -14,6 +14,7 @@ use senko_ssd::profile::{DEFAULT, Profile};
 use senko_ssd::spec::Spec;
 use senko_ssd::{Error, Op, Request};
 
+use crate::experiments::endurance_loads::request;
 use crate::{Outcome, Table};
 
 /// Numbers of logs in the table.
@@ -123,14 +124,7 @@ impl Writer {
         let chunk = n as u64 * self.chunks + log.2;
         log.1 += 1.0 / log.0;
         log.2 = (log.2 + 1) % self.chunks;
-        Request {
-            time: 0,
-            device: 0,
-            op: Op::Write,
-            offset: chunk * CHUNK,
-            bytes: CHUNK,
-            stream: 0,
-        }
+        request(Op::Write, chunk * CHUNK, CHUNK)
     }
 }
 
