@@ -278,7 +278,8 @@ impl Report {
     pub fn text(&self) -> String {
         let of = self.experiment;
         let mut text = format!("{}: {}\n({})\n", of.name, of.text, of.source);
-        for table in &self.outcome.tables {
+        let tables = self.outcome.tables.iter();
+        for table in tables.filter(|table| !table.rows.is_empty()) {
             text.push('\n');
             text.push_str(&table.to_markdown());
         }

@@ -191,6 +191,24 @@ impl Table {
         Self(senko_plan::Table::new(title, &columns))
     }
 
+    /// A table without rows, whose first row has the headings of the columns.
+    pub fn titled(title: impl Into<String>) -> Self {
+        Self::new(title, &[""; 0])
+    }
+
+    /// Adds a row, each cell beside the heading of its column.
+    ///
+    /// # Panics
+    /// If rows differ in their columns.
+    pub fn add<const N: usize>(&mut self, cells: [(&str, String); N]) {
+        let columns = cells.each_ref().map(|(column, _)| *column);
+        if self.0.columns.is_empty() {
+            self.0.columns = columns.map(str::to_owned).to_vec();
+        }
+        assert_eq!(columns[..], self.0.columns, "rows of \"{}\"", self.0.title);
+        self.row(cells.map(|(_, cell)| cell).to_vec());
+    }
+
     /// Adds a row.
     ///
     /// # Panics

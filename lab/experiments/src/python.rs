@@ -64,17 +64,17 @@ pub fn measure(
     }
     let found: Reply = serde_json::from_slice(&output.stdout)
         .context("what the program in Python said has an unknown form")?;
-    let mut table = Table::new("Medians", &["figure", "ours", "other", "ratio"]);
+    let mut table = Table::titled("Medians");
     for (key, pairs) in &found.figures {
         let middle = |of: fn(&(f64, f64)) -> f64| median(pairs.iter().map(of).collect());
         let ratio = middle(|pair| pair.0 / pair.1).context("a figure without a value")?;
         outcome.bar(key.as_str(), ratio);
         let shown = |number: Option<f64>| number.map_or(String::new(), |n| format!("{n:.4}"));
-        table.row(vec![
-            key.clone(),
-            shown(middle(|pair| pair.0)),
-            shown(middle(|pair| pair.1)),
-            format!("{ratio:.3}"),
+        table.add([
+            ("figure", key.clone()),
+            ("ours", shown(middle(|pair| pair.0))),
+            ("other", shown(middle(|pair| pair.1))),
+            ("ratio", format!("{ratio:.3}")),
         ]);
     }
     for (key, why) in found.missing {

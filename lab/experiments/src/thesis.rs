@@ -244,11 +244,8 @@ impl<'a> ThesisRun<'a> {
             disk,
             probe,
             calm,
-            gets: Table::new("Gets of uniformly random keys, one thread", &GETS),
-            builds: Table::new(
-                "Building",
-                &["blocks", "what", "s", "MB/s", "written/keys+values"],
-            ),
+            gets: Table::titled("Gets of uniformly random keys, one thread"),
+            builds: Table::titled("Building"),
             _scratch: scratch,
         })
     }
@@ -273,12 +270,18 @@ impl<'a> ThesisRun<'a> {
     /// Notes what building took.
     pub fn built(&mut self, size: &str, layout: &str, built: Built) {
         let payload = self.geometries[0].payload_bytes() as f64;
-        self.builds.row(vec![
-            size.to_owned(),
-            layout.to_owned(),
-            format!("{:.4}", built.seconds),
-            format!("{:.0}", built.written as f64 / built.seconds / 1e6),
-            format!("{:.4}", built.written as f64 / payload),
+        self.builds.add([
+            ("blocks", size.to_owned()),
+            ("what", layout.to_owned()),
+            ("s", format!("{:.4}", built.seconds)),
+            (
+                "MB/s",
+                format!("{:.0}", built.written as f64 / built.seconds / 1e6),
+            ),
+            (
+                "written/keys+values",
+                format!("{:.4}", built.written as f64 / payload),
+            ),
         ]);
     }
 
@@ -287,12 +290,12 @@ impl<'a> ThesisRun<'a> {
         let start = Instant::now();
         let map = build(&self.keys);
         let seconds = start.elapsed().as_secs_f64();
-        self.builds.row(vec![
-            SIZES[size].to_owned(),
-            what.to_owned(),
-            format!("{seconds:.4}"),
-            "-".to_owned(),
-            "-".to_owned(),
+        self.builds.add([
+            ("blocks", SIZES[size].to_owned()),
+            ("what", what.to_owned()),
+            ("s", format!("{seconds:.4}")),
+            ("MB/s", "-".to_owned()),
+            ("written/keys+values", "-".to_owned()),
         ]);
         map
     }
@@ -322,7 +325,7 @@ impl<'a> ThesisRun<'a> {
         let payload = geometry.payload_bytes() as f64;
         let dram = (index.dram_bytes() + layout.dram_bytes()) as f64 / geometry.elements as f64;
         let fill = payload / written as f64;
-        self.gets.row(row.cells(&geometry, dram, fill));
+        self.gets.add(row.cells(&geometry, dram, fill));
         self.bars(&row, dram);
         self.rows.push(row);
         Ok(())
@@ -497,43 +500,27 @@ impl<'a> ThesisRun<'a> {
     }
 }
 
-/// The report draws the first two groups of columns, so settings come last.
-const GETS: [&str; 14] = [
-    "blocks",
-    "layout",
-    "mean us",
-    "absent us",
-    "pages/get",
-    "x page read",
-    "blocks/get",
-    "reads/get",
-    "us/page",
-    "absent reads",
-    "DRAM B/key",
-    "fill %",
-    "number",
-    "pages/block",
-];
-
 impl Row {
-    fn cells(&self, geometry: &Geometry, dram: f64, fill: f64) -> Vec<String> {
+    /// The report draws the first two groups of columns, so settings come last.
+    fn cells(&self, geometry: &Geometry, dram: f64, fill: f64) -> [(&'static str, String); 14] {
         let (present, absent) = (&self.present, &self.absent);
         let pages = present.pages();
-        vec![
-            format!("{} MiB", self.mib),
-            self.layout.to_owned(),
-            format!("{:.1}", present.mean_us),
-            format!("{:.1}", absent.mean_us),
-            format!("{pages:.3}"),
-            format!("{:.2}", present.times_device),
-            format!("{:.3}", present.blocks()),
-            format!("{:.3}", present.per_get(Counts::reads)),
-            format!("{:.1}", present.mean_us / pages),
-            format!("{:.4}", absent.per_get(Counts::reads)),
-            format!("{dram:.3}"),
-            format!("{:.1}", fill * 100.0),
-            geometry.blocks().to_string(),
-            geometry.block_pages.to_string(),
+        let reads = |window: &Window| window.per_get(Counts::reads);
+        [
+            ("blocks", format!("{} MiB", self.mib)),
+            ("layout", self.layout.to_owned()),
+            ("mean us", format!("{:.1}", present.mean_us)),
+            ("absent us", format!("{:.1}", absent.mean_us)),
+            ("pages/get", format!("{pages:.3}")),
+            ("x page read", format!("{:.2}", present.times_device)),
+            ("blocks/get", format!("{:.3}", present.blocks())),
+            ("reads/get", format!("{:.3}", reads(present))),
+            ("us/page", format!("{:.1}", present.mean_us / pages)),
+            ("absent reads", format!("{:.4}", reads(absent))),
+            ("DRAM B/key", format!("{dram:.3}")),
+            ("fill %", format!("{:.1}", fill * 100.0)),
+            ("number", geometry.blocks().to_string()),
+            ("pages/block", geometry.block_pages.to_string()),
         ]
     }
 }

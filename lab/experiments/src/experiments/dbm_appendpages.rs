@@ -121,7 +121,7 @@ pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -
     let one = Ok(pages(single, commits));
     let lmdb = lmdb(scratch, &home, keys, &work).map(|bytes| pages(bytes, commits));
     let lmdb = lmdb.map_err(|error| format!("{error:#}"));
-    let mut table = Table::new("Pages written", &["what", "pages"]);
+    let mut table = Table::titled("Pages written");
     for (what, figure) in [
         ("ours, a changed leaf and its checkpoint", &Ok(per_update)),
         ("ours, a commit of one record", &one),
@@ -130,7 +130,7 @@ pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -
         let shown = figure
             .as_ref()
             .map_or("-".to_owned(), |n| format!("{n:.3}"));
-        table.row(vec![what.to_owned(), shown]);
+        table.add([("what", what.to_owned()), ("pages", shown)]);
     }
     outcome.tables.push(table);
     outcome.setting("leaves_changed", leaves);

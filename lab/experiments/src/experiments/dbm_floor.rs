@@ -76,29 +76,18 @@ pub fn measure(
 }
 
 fn report(turns: &Turns, cells: &[Cell], outcome: &mut Outcome) {
-    let mut table = Table::new(
-        "Durable writes, one thread",
-        &[
-            "way",
-            "space",
-            "bytes",
-            "writes/s",
-            "p50 us",
-            "p99 us",
-            "longest us",
-        ],
-    );
+    let mut table = Table::titled("Durable writes, one thread");
     for cell in cells {
         let name = cell.name();
         let number = |of: &dyn Fn(&Ran) -> f64| turns.figure(&name, of).unwrap_or(f64::NAN);
-        table.row(vec![
-            cell.way.text().to_owned(),
-            cell.space.name().to_owned(),
-            cell.bytes.to_string(),
-            shown(number(&Ran::rate), 0),
-            shown(number(&|ran| ran.percentile(0.5)), 1),
-            shown(number(&|ran| ran.percentile(0.99)), 0),
-            shown(number(&|ran| ran.percentile(1.0)), 0),
+        table.add([
+            ("way", cell.way.text().to_owned()),
+            ("space", cell.space.name().to_owned()),
+            ("bytes", cell.bytes.to_string()),
+            ("writes/s", shown(number(&Ran::rate), 0)),
+            ("p50 us", shown(number(&|ran| ran.percentile(0.5)), 1)),
+            ("p99 us", shown(number(&|ran| ran.percentile(0.99)), 0)),
+            ("longest us", shown(number(&|ran| ran.percentile(1.0)), 0)),
         ]);
     }
     outcome.tables.push(table);

@@ -103,17 +103,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     outcome.setting("threads", THREADS);
     outcome.setting("commits_a_thread", each);
     let steps = Steps::new(progress, CONTENTION.len() as u64 * rounds * 2);
-    let mut table = Table::new(
-        "Two records changed, synced, eight threads",
-        &[
-            "contention",
-            "records",
-            "way",
-            "tx/s",
-            "run again, each",
-            "p99 us",
-        ],
-    );
+    let mut table = Table::titled("Two records changed, synced, eight threads");
     for (name, records) in CONTENTION {
         let folder = bench.scratch.path(&format!("occ-{name}"));
         let arena = Arena::new(&folder, records)?;
@@ -137,13 +127,13 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             };
             let of = |(ran, again): &(Ran, u64)| *again as f64 / ran.commits as f64;
             let again = middle(&of);
-            table.row(vec![
-                name.to_owned(),
-                records.to_string(),
-                (*way).to_owned(),
-                cell(middle(&|(ran, _)| ran.rate()), 0),
-                cell(again, 3),
-                cell(middle(&|(ran, _)| ran.percentile(0.99)), 0),
+            table.add([
+                ("contention", name.to_owned()),
+                ("records", records.to_string()),
+                ("way", (*way).to_owned()),
+                ("tx/s", cell(middle(&|(ran, _)| ran.rate()), 0)),
+                ("run again, each", cell(again, 3)),
+                ("p99 us", cell(middle(&|(ran, _)| ran.percentile(0.99)), 0)),
             ]);
             if *way == "optimistic" {
                 outcome.rounds(format!("run_again_{name}"), turns.iter().map(of).collect());

@@ -64,13 +64,16 @@ pub fn measure(
     seed: u64,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let mut table = Table::new("Small uses", &["what", "figure"]);
+    let mut table = Table::titled("Small uses");
     let folder = scratch.join("empty");
     std::fs::create_dir_all(&folder)?;
     Database::open(&folder.join("db"), DbmOptions::default())?.close()?;
     let bytes = bytes_of(&folder)?;
     outcome.bar("empty_bytes", bytes as f64);
-    table.row(vec!["empty_bytes".to_owned(), bytes.to_string()]);
+    table.add([
+        ("what", "empty_bytes".to_owned()),
+        ("figure", bytes.to_string()),
+    ]);
     std::fs::remove_dir_all(&folder)?;
     let folder = scratch.join("records");
     let mut ours = Ours::new(&folder, true, DbmOptions::default())?;
@@ -103,7 +106,10 @@ pub fn measure(
         };
         let middle = median(each).unwrap_or(f64::NAN);
         outcome.bar(name, middle);
-        table.row(vec![name.to_owned(), format!("{middle:.3}")]);
+        table.add([
+            ("what", name.to_owned()),
+            ("figure", format!("{middle:.3}")),
+        ]);
     }
     outcome.tables.push(table);
     std::fs::remove_dir_all(&folder)?;

@@ -79,19 +79,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut table = Table::new(
-        "Verdicts on simulated drives",
-        &[
-            "drive",
-            "layer",
-            "seed",
-            "random over in order",
-            "stalls of 2048 in order",
-            "stalls of 2048 random",
-            "verdict",
-            "right",
-        ],
-    );
+    let mut table = Table::titled("Verdicts on simulated drives");
     let total = BUILT_IN.len() as u64 * SEEDS;
     let (mut done, mut right) = (0, 0);
     // The ratios nearest to the threshold, from below and from above.
@@ -120,15 +108,21 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
                 Mapping::Pages => "maps pages",
                 Mapping::LogBlocks => "log blocks",
             };
-            table.row(vec![
-                (*name).to_owned(),
-                profile.ftl.clone(),
-                seed.to_string(),
-                format!("{ratio:.2}"),
-                measured.series_in_order.stalls.to_string(),
-                measured.series_random.stalls.to_string(),
-                kind.to_owned(),
-                if is_right { "yes" } else { "no" }.to_owned(),
+            table.add([
+                ("drive", (*name).to_owned()),
+                ("layer", profile.ftl.clone()),
+                ("seed", seed.to_string()),
+                ("random over in order", format!("{ratio:.2}")),
+                (
+                    "stalls of 2048 in order",
+                    measured.series_in_order.stalls.to_string(),
+                ),
+                (
+                    "stalls of 2048 random",
+                    measured.series_random.stalls.to_string(),
+                ),
+                ("verdict", kind.to_owned()),
+                ("right", if is_right { "yes" } else { "no" }.to_owned()),
             ]);
         }
     }

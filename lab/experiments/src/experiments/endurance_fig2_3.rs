@@ -192,20 +192,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let mut outcome = Outcome::new();
-    let mut table = Table::new(
-        format!("The first {REQUESTS} requests"),
-        &[
-            "figure",
-            "trace",
-            "writes",
-            "footprint MiB",
-            "sequential",
-            "after one of the last 32",
-            "pages written again",
-            "within 512 others",
-            "median of the others",
-        ],
-    );
+    let mut table = Table::titled(format!("The first {REQUESTS} requests"));
     let (figure, trace, file) = FIGURE;
     progress.step(0, 1, trace);
     let path = options.traces.join("block").join(file);
@@ -223,16 +210,22 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         .with_context(|| format!("cannot write {}", picture.display()))?;
     outcome.setting(format!("{figure}_picture"), picture.display().to_string());
     outcome.setting(format!("{figure}_requests"), requests.len());
-    table.row(vec![
-        figure.to_owned(),
-        trace.to_owned(),
-        format!("{:.1} %", seen.write_percent),
-        format!("{:.1}", seen.footprint_mib),
-        format!("{:.1} %", seen.sequential_percent),
-        format!("{:.1} %", seen.interleaved_percent),
-        format!("{:.1} %", seen.again_percent),
-        format!("{:.1} %", seen.near_percent),
-        seen.median_distance.to_string(),
+    table.add([
+        ("figure", figure.to_owned()),
+        ("trace", trace.to_owned()),
+        ("writes", format!("{:.1} %", seen.write_percent)),
+        ("footprint MiB", format!("{:.1}", seen.footprint_mib)),
+        ("sequential", format!("{:.1} %", seen.sequential_percent)),
+        (
+            "after one of the last 32",
+            format!("{:.1} %", seen.interleaved_percent),
+        ),
+        (
+            "pages written again",
+            format!("{:.1} %", seen.again_percent),
+        ),
+        ("within 512 others", format!("{:.1} %", seen.near_percent)),
+        ("median of the others", seen.median_distance.to_string()),
     ]);
     for (key, number) in [
         ("write_percent", seen.write_percent),

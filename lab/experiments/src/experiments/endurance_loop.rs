@@ -289,29 +289,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         bench: &bench,
         sizes,
         outcome: Outcome::new(),
-        recorded: Table::new(
-            "Recorded at the device",
-            &[
-                "engine",
-                "put MB",
-                "written MB",
-                "written over put",
-                "KiB a write",
-                "flushes",
-                "discarded MB",
-                "held at the end",
-            ],
-        ),
-        replayed: Table::new(
-            "Replayed on simulated drives of the same size",
-            &[
-                "engine, drive",
-                "programmed over written",
-                "programmed over put",
-                "erases",
-                "years",
-            ],
-        ),
+        recorded: Table::titled("Recorded at the device"),
+        replayed: Table::titled("Replayed on simulated drives of the same size"),
     };
     let steps = Steps::new(progress, ENGINES.len() as u64 + 1);
     for engine in &ENGINES {
@@ -388,15 +367,18 @@ impl Run<'_> {
         let written_over_put = seen.written as f64 / sizes.put();
         self.outcome
             .bar(format!("host_wa.{}", engine.name), written_over_put);
-        self.recorded.row(vec![
-            engine.what.to_owned(),
-            megabytes(sizes.put()),
-            megabytes(seen.written as f64),
-            format!("{written_over_put:.2}"),
-            format!("{:.0}", seen.written as f64 / 1024.0 / seen.writes as f64),
-            seen.flushes.to_string(),
-            megabytes(seen.discarded as f64),
-            format!("{:.0} %", left.held * 100.0),
+        self.recorded.add([
+            ("engine", engine.what.to_owned()),
+            ("put MB", megabytes(sizes.put())),
+            ("written MB", megabytes(seen.written as f64)),
+            ("written over put", format!("{written_over_put:.2}")),
+            (
+                "KiB a write",
+                format!("{:.0}", seen.written as f64 / 1024.0 / seen.writes as f64),
+            ),
+            ("flushes", seen.flushes.to_string()),
+            ("discarded MB", megabytes(seen.discarded as f64)),
+            ("held at the end", format!("{:.0} %", left.held * 100.0)),
         ]);
         for (name, cycles, report) in reports {
             let programmed = report.flash.all_programs() as f64 * report.page_bytes as f64;
@@ -407,12 +389,18 @@ impl Run<'_> {
             self.outcome
                 .bar(key("programmed_over_put"), programmed / sizes.put());
             self.outcome.bar(key("years"), years);
-            self.replayed.row(vec![
-                format!("{}, {name}", engine.what),
-                format!("{:.2}", programmed / seen.written as f64),
-                format!("{:.2}", programmed / sizes.put()),
-                report.flash.all_erases().to_string(),
-                format!("{years:.1}"),
+            self.replayed.add([
+                ("engine, drive", format!("{}, {name}", engine.what)),
+                (
+                    "programmed over written",
+                    format!("{:.2}", programmed / seen.written as f64),
+                ),
+                (
+                    "programmed over put",
+                    format!("{:.2}", programmed / sizes.put()),
+                ),
+                ("erases", report.flash.all_erases().to_string()),
+                ("years", format!("{years:.1}")),
             ]);
         }
         Ok(())

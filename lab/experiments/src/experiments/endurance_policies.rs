@@ -278,29 +278,22 @@ fn correlation(pairs: &[(f64, f64)]) -> f64 {
 }
 
 fn layer_table(layer: &str, buffers: usize, rows: &[Row]) -> Table {
-    let mut table = Table::new(
-        format!("{layer}: one pass on a new drive"),
-        &[
-            "load",
-            "buffer",
-            "hits %",
-            "erases",
-            "write amplification",
-            "mean response us",
-        ],
-    );
+    let mut table = Table::titled(format!("{layer}: one pass on a new drive"));
     for (cells, measured) in rows {
         if cells[0].layer != layer {
             continue;
         }
         for (cell, measured) in cells.iter().zip(*measured).take(buffers) {
-            table.row(vec![
-                cell.load.name.clone(),
-                cell.buffer.to_string(),
-                format!("{:.1}", measured.hit_percent),
-                measured.erases.to_string(),
-                format!("{:.2}", measured.write_amplification),
-                format!("{:.0}", measured.mean_us),
+            table.add([
+                ("load", cell.load.name.clone()),
+                ("buffer", cell.buffer.to_string()),
+                ("hits %", format!("{:.1}", measured.hit_percent)),
+                ("erases", measured.erases.to_string()),
+                (
+                    "write amplification",
+                    format!("{:.2}", measured.write_amplification),
+                ),
+                ("mean response us", format!("{:.0}", measured.mean_us)),
             ]);
         }
     }
@@ -308,18 +301,17 @@ fn layer_table(layer: &str, buffers: usize, rows: &[Row]) -> Table {
 }
 
 fn pud_table(buffers: usize, rows: &[Row]) -> Table {
-    let mut table = Table::new(
+    let mut table = Table::titled(
         "PUD-LRU, where the original gives no exact formula: erases over none, geometric mean",
-        &["choice", "erases over none"],
     );
     let by_default = buffer::ALL
         .iter()
         .position(|entry| entry.name == PUD_LRU[0]);
     let places = by_default.into_iter().chain(buffers..);
     for (name, place) in PUD_LRU.iter().zip(places) {
-        table.row(vec![
-            (*name).to_owned(),
-            format!("{:.3}", over_none(rows, place)),
+        table.add([
+            ("choice", (*name).to_owned()),
+            ("erases over none", format!("{:.3}", over_none(rows, place))),
         ]);
     }
     table

@@ -205,41 +205,34 @@ fn measure(
 
 /// The rows as a table, and the medians of those that erased anything as figures.
 fn report(outcome: &mut Outcome, rows: &[Row], profile: &Profile) {
-    let mut table = Table::new(
+    let mut table = Table::titled(
         "Financial1's first 10,000 requests on paper-1gb: BAST without and with a 2 MiB page LRU (reads do not touch)",
-        &[
-            "victim",
-            "drive",
-            "log blocks",
-            "erases, without",
-            "erases, with LRU",
-            "fewer",
-            "drained",
-            "hits",
-            "write us",
-            "write us, with LRU",
-            "speedup",
-            "at trace times",
-            "fewer, reads fill",
-            "hits, reads fill",
-        ],
     );
     for row in rows {
-        table.row(vec![
-            row.victim.to_owned(),
-            if row.fill > 0.0 { "full" } else { "new" }.to_owned(),
-            row.log_blocks.to_string(),
-            row.erases[0].to_string(),
-            row.erases[1].to_string(),
-            format!("{:.1} %", row.erase_reduction()),
-            format!("{:.1} %", row.reduction(row.erases[2])),
-            format!("{:.1} %", row.hit_percent),
-            format!("{:.0}", row.write_us[0]),
-            format!("{:.0}", row.write_us[1]),
-            format!("{:.2}", row.speedup()),
-            format!("{:.2}", row.open_write_us[0] / row.open_write_us[1]),
-            format!("{:.1} %", row.reduction(row.reads_fill.0)),
-            format!("{:.1} %", row.reads_fill.1),
+        table.add([
+            ("victim", row.victim.to_owned()),
+            (
+                "drive",
+                if row.fill > 0.0 { "full" } else { "new" }.to_owned(),
+            ),
+            ("log blocks", row.log_blocks.to_string()),
+            ("erases, without", row.erases[0].to_string()),
+            ("erases, with LRU", row.erases[1].to_string()),
+            ("fewer", format!("{:.1} %", row.erase_reduction())),
+            ("drained", format!("{:.1} %", row.reduction(row.erases[2]))),
+            ("hits", format!("{:.1} %", row.hit_percent)),
+            ("write us", format!("{:.0}", row.write_us[0])),
+            ("write us, with LRU", format!("{:.0}", row.write_us[1])),
+            ("speedup", format!("{:.2}", row.speedup())),
+            (
+                "at trace times",
+                format!("{:.2}", row.open_write_us[0] / row.open_write_us[1]),
+            ),
+            (
+                "fewer, reads fill",
+                format!("{:.1} %", row.reduction(row.reads_fill.0)),
+            ),
+            ("hits, reads fill", format!("{:.1} %", row.reads_fill.1)),
         ]);
     }
     outcome.tables.push(table);

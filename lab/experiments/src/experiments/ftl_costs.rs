@@ -333,19 +333,8 @@ fn writes(layer: &str, random: bool, seed: u64) -> Result<Series> {
 
 fn series(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     progress.step(0, 1, "single writes");
-    let mut table = Table::new(
+    let mut table = Table::titled(
         "2,048 single writes to a full drive: merges of log blocks, and writes that stall",
-        &[
-            "layer",
-            "order",
-            "median us",
-            "longest us",
-            "stalls",
-            "switches",
-            "partial merges",
-            "full merges",
-            "pages collected",
-        ],
     );
     for (name, layer) in [("log_blocks", "bast:log-blocks=4"), ("pages", "page")] {
         let mut in_order = None;
@@ -354,16 +343,16 @@ fn series(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> 
             let (median, longest) = (seen.median(), seen.longest());
             let usual = *in_order.get_or_insert(median);
             let stalls = seen.us.iter().filter(|us| **us > STALL * usual).count();
-            table.row(vec![
-                layer.to_owned(),
-                order.replace('_', " "),
-                format!("{median:.0}"),
-                format!("{longest:.0}"),
-                stalls.to_string(),
-                seen.layer.switch_merges.to_string(),
-                seen.layer.partial_merges.to_string(),
-                seen.layer.full_merges.to_string(),
-                seen.layer.gc_pages.to_string(),
+            table.add([
+                ("layer", layer.to_owned()),
+                ("order", order.replace('_', " ")),
+                ("median us", format!("{median:.0}")),
+                ("longest us", format!("{longest:.0}")),
+                ("stalls", stalls.to_string()),
+                ("switches", seen.layer.switch_merges.to_string()),
+                ("partial merges", seen.layer.partial_merges.to_string()),
+                ("full merges", seen.layer.full_merges.to_string()),
+                ("pages collected", seen.layer.gc_pages.to_string()),
             ]);
             let merges = seen.layer.full_merges as f64;
             outcome.bar(format!("stalls_{name}_{order}"), stalls as f64);

@@ -204,16 +204,7 @@ fn singly(address: SocketAddr, items: &Items, round: u64, over: &AtomicBool) -> 
 
 fn report(sides: &[Side], outcome: &mut Outcome, tables: &mut Vec<Table>) {
     let answers = Window::flash_hits_per_second;
-    let mut table = Table::new(
-        "The same items on one, two and four files of one disk",
-        &[
-            "files",
-            "answers a second",
-            "us",
-            "deviation us",
-            "single requests",
-        ],
-    );
+    let mut table = Table::titled("The same items on one, two and four files of one disk");
     let cell = |figure: &Figure, digits: usize| match figure {
         Ok(number) => format!("{number:.digits$}"),
         Err(_) => "-".to_owned(),
@@ -226,12 +217,12 @@ fn report(sides: &[Side], outcome: &mut Outcome, tables: &mut Vec<Table>) {
             side.times(deviation),
         );
         let asked: usize = side.times.iter().map(Vec::len).sum();
-        table.row(vec![
-            side.files.to_string(),
-            cell(&rate, 0),
-            cell(&mean, 0),
-            cell(&deviation, 1),
-            asked.to_string(),
+        table.add([
+            ("files", side.files.to_string()),
+            ("answers a second", cell(&rate, 0)),
+            ("us", cell(&mean, 0)),
+            ("deviation us", cell(&deviation, 1)),
+            ("single requests", asked.to_string()),
         ]);
         rows.row(side.series.row());
         outcome.put(format!("answers_{}", side.files), rate);

@@ -408,16 +408,7 @@ impl Run<'_> {
             memory as f64 / 1e6,
             flash as f64 / 1e6
         );
-        let mut table = Table::new(
-            title,
-            &[
-                "admission",
-                "hits %",
-                "of them flash %",
-                "written MB",
-                "hits a MB written",
-            ],
-        );
+        let mut table = Table::titled(title);
         for rules in RULES {
             let counts =
                 Replay::new(memory as usize, flash, rules, self.bench.options.seed)?.run(trace)?;
@@ -434,12 +425,15 @@ impl Run<'_> {
             } else {
                 format!("{:.0}", hits as f64 / megabytes)
             };
-            table.row(vec![
-                rules.name.to_owned(),
-                format!("{percent:.2}"),
-                format!("{:.1}", 100.0 * flash_hits as f64 / hits.max(1) as f64),
-                format!("{megabytes:.1}"),
-                hits_a_megabyte,
+            table.add([
+                ("admission", rules.name.to_owned()),
+                ("hits %", format!("{percent:.2}")),
+                (
+                    "of them flash %",
+                    format!("{:.1}", 100.0 * flash_hits as f64 / hits.max(1) as f64),
+                ),
+                ("written MB", format!("{megabytes:.1}")),
+                ("hits a MB written", hits_a_megabyte),
             ]);
             self.outcome
                 .bar(format!("trace.{name}.{}.hit_percent", rules.name), percent);

@@ -663,19 +663,8 @@ impl Run<'_> {
         let dram =
             beside_dram.then(|| self.start(self.bench.memcached("memcached", memory), &few, None));
         self.steps.next("fixed rates");
-        let mut table = Table::new(
+        let mut table = Table::titled(
             "Latency of GETs at fixed rates (open loop, 64 connections), from when each was due",
-            &[
-                "contender",
-                "asked/s",
-                "answered/s",
-                "mean us",
-                "p50 us",
-                "p99 us",
-                "p99.9 us",
-                "server %",
-                "load's own p99 us",
-            ],
         );
         // The means of each contender at its lowest rate, and those at its highest over them.
         let mut first: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -719,16 +708,19 @@ impl Run<'_> {
                 let cell = |of: &dyn Fn(&Window) -> f64, digits: usize| {
                     format!("{:.digits$}", series.figure(of).unwrap_or(f64::NAN))
                 };
-                table.row(vec![
-                    series.contender.clone(),
-                    format!("{rate:.0}"),
-                    cell(&Window::rate, 0),
-                    cell(&mean, 0),
-                    cell(&tail(0.5), 0),
-                    cell(&tail(0.99), 0),
-                    cell(&tail(0.999), 0),
-                    cell(&Window::server_percent, 1),
-                    cell(&|window| us(&window.step.late, 0.99), 0),
+                table.add([
+                    ("contender", series.contender.clone()),
+                    ("asked/s", format!("{rate:.0}")),
+                    ("answered/s", cell(&Window::rate, 0)),
+                    ("mean us", cell(&mean, 0)),
+                    ("p50 us", cell(&tail(0.5), 0)),
+                    ("p99 us", cell(&tail(0.99), 0)),
+                    ("p99.9 us", cell(&tail(0.999), 0)),
+                    ("server %", cell(&Window::server_percent, 1)),
+                    (
+                        "load's own p99 us",
+                        cell(&|window| us(&window.step.late, 0.99), 0),
+                    ),
                 ]);
                 let name = series.contender.split(' ').next().unwrap_or_default();
                 let outcome = &mut self.outcome;

@@ -436,11 +436,11 @@ impl Run<'_> {
             rates.push(window.rate());
             resident.push(memory.map_err(|why| anyhow!(why))?);
         }
-        let mut table = Table::new("Resident memory", &["second", "MiB"]);
+        let mut table = Table::titled("Resident memory");
         for (second, bytes) in samples {
-            table.row(vec![
-                format!("{second:.0}"),
-                format!("{:.1}", bytes as f64 / (1 << 20) as f64),
+            table.add([
+                ("second", format!("{second:.0}")),
+                ("MiB", format!("{:.1}", bytes as f64 / (1 << 20) as f64)),
             ]);
         }
         self.outcome.tables.push(table);

@@ -62,19 +62,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         bench: &bench,
         steps: Steps::new(progress, 4 + 2 * rounds),
         outcome: Outcome::new(),
-        table: Table::new(
-            "Ends and starts",
-            &[
-                "end",
-                "items before",
-                "end s",
-                "first answer s",
-                "all known s",
-                "back %",
-                "sample found before %",
-                "after %",
-            ],
-        ),
+        table: Table::titled("Ends and starts"),
     };
     run.outcome.setting("rounds", rounds);
     let ended = run.flash(rounds);
@@ -190,15 +178,15 @@ impl<'a> Victim<'a> {
         thread::sleep(Duration::from_millis(100));
         let back = self.items()? / before;
         let again = self.sample(run.bench)?;
-        run.table.row(vec![
-            format!("{end:?}, {}", self.server.name),
-            format!("{before:.0}"),
-            format!("{:.3}", took.as_secs_f64()),
-            format!("{first_answer:.3}"),
-            format!("{all_known:.3}"),
-            format!("{:.3}", back * 100.0),
-            format!("{:.2}", found * 100.0),
-            format!("{:.2}", again * 100.0),
+        run.table.add([
+            ("end", format!("{end:?}, {}", self.server.name)),
+            ("items before", format!("{before:.0}")),
+            ("end s", format!("{:.3}", took.as_secs_f64())),
+            ("first answer s", format!("{first_answer:.3}")),
+            ("all known s", format!("{all_known:.3}")),
+            ("back %", format!("{:.3}", back * 100.0)),
+            ("sample found before %", format!("{:.2}", found * 100.0)),
+            ("after %", format!("{:.2}", again * 100.0)),
         ]);
         let restarted = Restarted {
             first_answer,

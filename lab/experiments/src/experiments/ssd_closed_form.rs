@@ -133,19 +133,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let (warm, half) = options.scaled((10, 10), (20, 40));
     let settings = settings();
-    let mut table = Table::new(
-        "Write amplification of uniform random writes, 8192 blocks",
-        &[
-            "policy",
-            "alpha",
-            "pages/block",
-            "pages written, closed form",
-            "pages written, simulated",
-            "error %",
-            "first half",
-            "second half",
-        ],
-    );
+    let mut table = Table::titled("Write amplification of uniform random writes, 8192 blocks");
     let mut largest = 0.0f64;
     for (done, setting) in settings.iter().enumerate() {
         let doing = format!("{} at alpha {}", setting.policy(), setting.alpha);
@@ -157,15 +145,15 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let form = setting.closed_form();
         let error = (measured / form - 1.0) * 100.0;
         largest = largest.max(error.abs());
-        table.row(vec![
-            setting.policy().to_owned(),
-            format!("{:.2}", setting.alpha),
-            setting.pages.to_string(),
-            format!("{form:.4}"),
-            format!("{measured:.4}"),
-            format!("{error:+.3}"),
-            format!("{first:.4}"),
-            format!("{second:.4}"),
+        table.add([
+            ("policy", setting.policy().to_owned()),
+            ("alpha", format!("{:.2}", setting.alpha)),
+            ("pages/block", setting.pages.to_string()),
+            ("pages written, closed form", format!("{form:.4}")),
+            ("pages written, simulated", format!("{measured:.4}")),
+            ("error %", format!("{error:+.3}")),
+            ("first half", format!("{first:.4}")),
+            ("second half", format!("{second:.4}")),
         ]);
     }
     let mut outcome = Outcome::new();

@@ -272,23 +272,17 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let (overwrites, requests, warm, measured) =
         options.scaled((100, 1_000_000, 1.25, 0.25), (400, 4_000_000, 3.0, 1.0));
     let mut outcome = Outcome::new();
-    let mut table = Table::new(
-        "Simulated per second, one core",
-        &[
-            "what",
-            "M/s, of core",
-            "M/s, of clock",
-            "write amplification",
-            "core seconds",
-        ],
-    );
+    let mut table = Table::titled("Simulated per second, one core");
     let mut row = |what: &str, rate: &Rate| {
-        table.row(vec![
-            what.to_owned(),
-            format!("{:.2}", rate.per_second() / 1e6),
-            format!("{:.2}", rate.count as f64 / rate.took.clock / 1e6),
-            format!("{:.3}", rate.amplification),
-            format!("{:.2}", rate.took.core),
+        table.add([
+            ("what", what.to_owned()),
+            ("M/s, of core", format!("{:.2}", rate.per_second() / 1e6)),
+            (
+                "M/s, of clock",
+                format!("{:.2}", rate.count as f64 / rate.took.clock / 1e6),
+            ),
+            ("write amplification", format!("{:.3}", rate.amplification)),
+            ("core seconds", format!("{:.2}", rate.took.core)),
         ]);
     };
     progress.step(0, 5, "page writes on 1 GB");

@@ -111,26 +111,18 @@ impl Run<'_> {
         );
         self.outcome
             .put(format!("{key}_own_count"), Ok(slope(|point| point.own)));
-        let mut table = Table::new(
-            format!("Memory by number of keys, values of {value_bytes} B"),
-            &[
-                "keys",
-                "fresh process MiB",
-                "filling process MiB",
-                "its peak MiB",
-                "own count MiB",
-                "own count B/key",
-            ],
-        );
+        let mut table = Table::titled(format!(
+            "Memory by number of keys, values of {value_bytes} B"
+        ));
         for point in &points {
             let mib = |bytes: f64| cell(bytes / (1 << 20) as f64, 1);
-            table.row(vec![
-                point.keys.to_string(),
-                mib(point.fresh),
-                mib(point.filling),
-                mib(point.peak),
-                mib(point.own),
-                cell(point.own / point.keys as f64, 2),
+            table.add([
+                ("keys", point.keys.to_string()),
+                ("fresh process MiB", mib(point.fresh)),
+                ("filling process MiB", mib(point.filling)),
+                ("its peak MiB", mib(point.peak)),
+                ("own count MiB", mib(point.own)),
+                ("own count B/key", cell(point.own / point.keys as f64, 2)),
             ]);
         }
         self.outcome.tables.push(table);

@@ -45,16 +45,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let mut run = Run {
         bench: &bench,
         steps: Steps::new(progress, 2 + 2 * rounds),
-        table: Table::new(
-            "Opening",
-            &[
-                "after",
-                "puts of the killed",
-                "open s",
-                "first get s",
-                "checked puts",
-            ],
-        ),
+        table: Table::titled("Opening"),
         plan,
         home: Home::new(&bench, OURS),
     };
@@ -152,12 +143,12 @@ impl Run<'_> {
         } else {
             puts.to_string()
         };
-        self.table.row(vec![
-            after.to_owned(),
-            puts,
-            cell(open, 3),
-            cell(first, 3),
-            checked.to_string(),
+        self.table.add([
+            ("after", after.to_owned()),
+            ("puts of the killed", puts),
+            ("open s", cell(open, 3)),
+            ("first get s", cell(first, 3)),
+            ("checked puts", checked.to_string()),
         ]);
     }
 }

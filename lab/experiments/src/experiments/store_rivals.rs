@@ -68,21 +68,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         plan,
         steps: Steps::new(progress, (ENGINES.len() * WORKS.len()) as u64 + 1),
         seconds: bench.scaled(0.6, 20.0),
-        table: Table::new(
-            "Engines under one memory cap",
-            &[
-                "work",
-                "engine",
-                "ops/s",
-                "mean us",
-                "p99 us",
-                "longest ms",
-                "cpu us",
-                "read B/op",
-                "written B/op",
-                "RSS MiB",
-            ],
-        ),
+        table: Table::titled("Engines under one memory cap"),
     };
     let mut all: Vec<Result<Vec<Step>, String>> = Vec::new();
     for engine in ENGINES {
@@ -224,17 +210,23 @@ impl Run<'_> {
         } else {
             step.worked.put
         };
-        self.table.row(vec![
-            work.to_owned(),
-            engine.to_owned(),
-            cell(step.worked.per_second(), 0),
-            cell(times.mean_us, 1),
-            cell(times.p99_us, 0),
-            cell(times.max_us.max(step.worked.put.max_us) / 1e3, 1),
-            cell(step.cpu_us_per_op(), 2),
-            cell(step.read_bytes_per_op(), 0),
-            cell(step.written_bytes_per_op(), 0),
-            cell(step.memory.resident as f64 / (1 << 20) as f64, 0),
+        self.table.add([
+            ("work", work.to_owned()),
+            ("engine", engine.to_owned()),
+            ("ops/s", cell(step.worked.per_second(), 0)),
+            ("mean us", cell(times.mean_us, 1)),
+            ("p99 us", cell(times.p99_us, 0)),
+            (
+                "longest ms",
+                cell(times.max_us.max(step.worked.put.max_us) / 1e3, 1),
+            ),
+            ("cpu us", cell(step.cpu_us_per_op(), 2)),
+            ("read B/op", cell(step.read_bytes_per_op(), 0)),
+            ("written B/op", cell(step.written_bytes_per_op(), 0)),
+            (
+                "RSS MiB",
+                cell(step.memory.resident as f64 / (1 << 20) as f64, 0),
+            ),
         ]);
     }
 }

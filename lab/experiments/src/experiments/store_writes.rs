@@ -63,23 +63,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         bench: &bench,
         steps: Steps::new(progress, 3 + passes * WINDOWS_A_PASS),
         outcome,
-        table: Table::new(
-            "Writing",
-            &[
-                "what",
-                "put MB",
-                "put MB/s",
-                "written/put",
-                "own written/put",
-                "read/put",
-                "space/data",
-                "in use/data",
-                "p99 us",
-                "p99.9 us",
-                "longest ms",
-                "cpu us",
-            ],
-        ),
+        table: Table::titled("Writing"),
         plan,
     };
     run.measure(passes)?;
@@ -142,19 +126,22 @@ impl Run<'_> {
         let read = step
             .disk
             .map_or(f64::NAN, |disk| disk.read_bytes as f64 / put);
-        self.table.row(vec![
-            what.to_owned(),
-            cell(put / 1e6, 0),
-            cell(put / 1e6 / step.worked.seconds, 1),
-            cell(self.amplification(all).unwrap_or(f64::NAN), 2),
-            cell(self.own_amplification(all), 2),
-            cell(read, 2),
-            cell(space.0, 3),
-            cell(space.1, 3),
-            cell(times.p99_us, 0),
-            cell(times.p999_us, 0),
-            cell(times.max_us / 1e3, 1),
-            cell(step.cpu_us_per_op(), 2),
+        self.table.add([
+            ("what", what.to_owned()),
+            ("put MB", cell(put / 1e6, 0)),
+            ("put MB/s", cell(put / 1e6 / step.worked.seconds, 1)),
+            (
+                "written/put",
+                cell(self.amplification(all).unwrap_or(f64::NAN), 2),
+            ),
+            ("own written/put", cell(self.own_amplification(all), 2)),
+            ("read/put", cell(read, 2)),
+            ("space/data", cell(space.0, 3)),
+            ("in use/data", cell(space.1, 3)),
+            ("p99 us", cell(times.p99_us, 0)),
+            ("p99.9 us", cell(times.p999_us, 0)),
+            ("longest ms", cell(times.max_us / 1e3, 1)),
+            ("cpu us", cell(step.cpu_us_per_op(), 2)),
         ]);
         Ok(space)
     }

@@ -133,28 +133,24 @@ impl Shape {
 }
 
 fn report(all: &[(&'static str, Vec<f64>)], outcome: &mut Outcome) {
-    let mut table = Table::new(
-        "Puts into a B+tree, each page durable",
-        &[
-            "on",
-            "median ms",
-            "longest ms",
-            "longest/median",
-            "stalls",
-            "puts between two",
-        ],
-    );
+    let mut table = Table::titled("Puts into a B+tree, each page durable");
     for (bed, times) in all {
         let shape = shape(times);
-        table.row(vec![
-            (*bed).to_owned(),
-            format!("{:.3}", shape.usual / 1e3),
-            format!("{:.2}", shape.longest / 1e3),
-            format!("{:.1}", shape.longest / shape.usual),
-            shape.stalls.len().to_string(),
-            shape
-                .between()
-                .map_or("-".to_owned(), |puts| puts.to_string()),
+        table.add([
+            ("on", (*bed).to_owned()),
+            ("median ms", format!("{:.3}", shape.usual / 1e3)),
+            ("longest ms", format!("{:.2}", shape.longest / 1e3)),
+            (
+                "longest/median",
+                format!("{:.1}", shape.longest / shape.usual),
+            ),
+            ("stalls", shape.stalls.len().to_string()),
+            (
+                "puts between two",
+                shape
+                    .between()
+                    .map_or("-".to_owned(), |puts| puts.to_string()),
+            ),
         ]);
         outcome.bar(format!("usual_ms_{bed}"), shape.usual / 1e3);
         outcome.bar(format!("longest_ms_{bed}"), shape.longest / 1e3);

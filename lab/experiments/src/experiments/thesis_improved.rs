@@ -279,27 +279,20 @@ fn in_place(run: &mut ThesisRun<'_>, geometry: &Geometry, pages: u32, once: Buil
         elements_to_two_thirds,
         ..
     } = done;
-    let mut table = Table::new(
-        "Pages overwritten in place",
-        &[
-            "elements",
-            "us/element",
+    let mut table = Table::titled("Pages overwritten in place");
+    table.add([
+        ("elements", done.elements.to_string()),
+        ("us/element", format!("{us:.1}")),
+        (
             "us to 2/3 full",
-            "reads",
-            "writes",
-            "overflow %",
-        ],
-    );
-    table.row(vec![
-        done.elements.to_string(),
-        format!("{us:.1}"),
-        format!(
-            "{:.1}",
-            seconds_to_two_thirds / elements_to_two_thirds as f64 * 1e6
+            format!(
+                "{:.1}",
+                seconds_to_two_thirds / elements_to_two_thirds as f64 * 1e6
+            ),
         ),
-        format!("{:.3}", reads as f64 / elements),
-        format!("{:.3}", writes as f64 / elements),
-        format!("{:.2}", file.overflow() * 100.0),
+        ("reads", format!("{:.3}", reads as f64 / elements)),
+        ("writes", format!("{:.3}", writes as f64 / elements)),
+        ("overflow %", format!("{:.2}", file.overflow() * 100.0)),
     ]);
     run.outcome.tables.push(table);
     Ok(())
@@ -324,15 +317,7 @@ fn exact(run: &ThesisRun<'_>, geometry: &Geometry, file: &HashedFile) -> Result<
 fn fills(run: &mut ThesisRun<'_>) {
     const FILLS: [f64; 5] = [0.5, 2.0 / 3.0, 0.8, 0.9, 1.0];
     const PAGES: u32 = 2048;
-    let mut table = Table::new(
-        "Elements that overflow, of 100, in blocks of 2048 pages",
-        &[
-            "fill %",
-            "own first %",
-            "as they come %",
-            "pages of one, own first %",
-        ],
-    );
+    let mut table = Table::titled("Elements that overflow, of 100, in blocks of 2048 pages");
     let slots = run.geometries[0].per_page();
     for fill in FILLS {
         let share = |pages: u32, slots: usize, order| {
@@ -340,11 +325,20 @@ fn fills(run: &mut ThesisRun<'_>) {
             let elements = (room as f64 * fill) as u64;
             100.0 * hashed::overflow(&run.keys, elements, pages, slots, order)
         };
-        table.row(vec![
-            format!("{:.0}", fill * 100.0),
-            format!("{:.2}", share(PAGES, slots, Fill::OwnFirst)),
-            format!("{:.2}", share(PAGES, slots, Fill::Arrival)),
-            format!("{:.2}", share(PAGES * 8, 1, Fill::OwnFirst)),
+        table.add([
+            ("fill %", format!("{:.0}", fill * 100.0)),
+            (
+                "own first %",
+                format!("{:.2}", share(PAGES, slots, Fill::OwnFirst)),
+            ),
+            (
+                "as they come %",
+                format!("{:.2}", share(PAGES, slots, Fill::Arrival)),
+            ),
+            (
+                "pages of one, own first %",
+                format!("{:.2}", share(PAGES * 8, 1, Fill::OwnFirst)),
+            ),
         ]);
     }
     run.outcome.setting("fills", json!(FILLS));

@@ -478,19 +478,10 @@ fn better_map(
             );
         }
     }
-    let mut table = Table::new(
-        format!(
-            "Maps of {} keys in {BETTER_BLOCKS} blocks, uniform, in batches of {BATCH}",
-            millions(keys)
-        ),
-        &[
-            "map",
-            "bits a key",
-            "ns a look-up",
-            "false candidates of an absent key",
-            "ns a key to build",
-        ],
-    );
+    let mut table = Table::titled(format!(
+        "Maps of {} keys in {BETTER_BLOCKS} blocks, uniform, in batches of {BATCH}",
+        millions(keys)
+    ));
     let seconds = [bloom_seconds, better_seconds];
     for (at, (name, rate)) in [
         ("Bloom Filter Map", bloom_rate),
@@ -499,12 +490,18 @@ fn better_map(
     .iter()
     .enumerate()
     {
-        table.row(vec![
-            (*name).to_owned(),
-            format!("{:.3}", bits[at]),
-            format!("{:.1}", 1e9 / rate),
-            format!("{:.5}", absent[at]),
-            format!("{:.1}", seconds[at] * 1e9 / keys as f64),
+        table.add([
+            ("map", (*name).to_owned()),
+            ("bits a key", format!("{:.3}", bits[at])),
+            ("ns a look-up", format!("{:.1}", 1e9 / rate)),
+            (
+                "false candidates of an absent key",
+                format!("{:.5}", absent[at]),
+            ),
+            (
+                "ns a key to build",
+                format!("{:.1}", seconds[at] * 1e9 / keys as f64),
+            ),
         ]);
     }
     outcome.tables.push(table);

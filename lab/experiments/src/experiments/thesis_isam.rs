@@ -106,18 +106,8 @@ pub fn measure(
     outcome.setting("elements_on_file", on_file);
     outcome.setting("elements_simulated", simulated);
     outcome.setting("value_bytes", VALUE);
-    let mut table = Table::new(
+    let mut table = Table::titled(
         "Table 7: the basic structures with elements of 8 + 1000 bytes, every write durable",
-        &[
-            "on",
-            "structure",
-            "put us",
-            "get us",
-            "writes/put",
-            "written/keys+values",
-            "reads/get",
-            "DRAM B/key",
-        ],
     );
     for drive in beds.all() {
         for structure in STRUCTURES {
@@ -130,15 +120,15 @@ pub fn measure(
             // a used drive.
             let bed = beds.bed(drive, structure, elements * PAGES * 4096)?;
             let cost = structure_cost(structure, &bed, &keys, elements, seed)?;
-            table.row(vec![
-                bed.name.to_owned(),
-                structure.to_owned(),
-                format!("{:.1}", cost.put_us),
-                format!("{:.1}", cost.get_us),
-                format!("{:.4}", cost.writes),
-                format!("{:.3}", cost.written),
-                format!("{:.3}", cost.reads),
-                format!("{:.1}", cost.dram),
+            table.add([
+                ("on", bed.name.to_owned()),
+                ("structure", structure.to_owned()),
+                ("put us", format!("{:.1}", cost.put_us)),
+                ("get us", format!("{:.1}", cost.get_us)),
+                ("writes/put", format!("{:.4}", cost.writes)),
+                ("written/keys+values", format!("{:.3}", cost.written)),
+                ("reads/get", format!("{:.3}", cost.reads)),
+                ("DRAM B/key", format!("{:.1}", cost.dram)),
             ]);
             bars(outcome, structure, bed.name, &cost);
         }

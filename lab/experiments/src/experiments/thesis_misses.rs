@@ -174,19 +174,9 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let rate = 0.5f64.powf(std::f64::consts::LN_2 * f64::from(bits));
         let hashes = best_hashes(bits);
         let real = (1.0 - (-f64::from(hashes) / f64::from(bits)).exp()).powi(hashes as i32);
-        let mut table = Table::new(
-            format!(
-                "Figure 37: reads in vain with {bits} bits an element, in percent of reading everything"
-            ),
-            &[
-                "blocks",
-                "equation 5 %",
-                "with whole k %",
-                "observed %",
-                "mean blocks in vain",
-                "distance from equation 4",
-            ],
-        );
+        let mut table = Table::titled(format!(
+            "Figure 37: reads in vain with {bits} bits an element, in percent of reading everything"
+        ));
         let (mut observed_sum, mut said_sum) = (0.0, 0.0);
         for (step, blocks) in sizes.iter().enumerate() {
             progress.step(
@@ -204,13 +194,13 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
                 equation_5(rate * others, *blocks),
                 equation_5(real * others, *blocks),
             );
-            table.row(vec![
-                blocks.to_string(),
-                format!("{:.4}", said * 100.0),
-                format!("{:.4}", whole * 100.0),
-                format!("{:.4}", share * 100.0),
-                format!("{:.4}", observed.mean()),
-                format!("{distance:.5}"),
+            table.add([
+                ("blocks", blocks.to_string()),
+                ("equation 5 %", format!("{:.4}", said * 100.0)),
+                ("with whole k %", format!("{:.4}", whole * 100.0)),
+                ("observed %", format!("{:.4}", share * 100.0)),
+                ("mean blocks in vain", format!("{:.4}", observed.mean())),
+                ("distance from equation 4", format!("{distance:.5}")),
             ]);
             for (name, which) in [("2", 2), ("many", most)] {
                 if *blocks == which {

@@ -122,16 +122,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         // 16 blocks, of which a quarter is young.
         run.elements(1 << 18);
     }
-    let mut puts = Table::new(
-        "Putting all elements",
-        &[
-            "system",
-            "us/element",
-            "written/keys+values",
-            "read/keys+values",
-            "blocks sorted",
-        ],
-    );
+    let mut puts = Table::titled("Putting all elements");
     for case in &CASES {
         measure(&mut run, case, &mut puts)?;
     }
@@ -158,12 +149,18 @@ fn measure(run: &mut ThesisRun<'_>, case: &Case, puts: &mut Table) -> Result<()>
     let system = System::fill(run.device(), &run.keys, &geometry, kind)?;
     let (payload, cost) = (geometry.payload_bytes() as f64, system.cost);
     let us = cost.seconds / geometry.elements as f64 * 1e6;
-    puts.row(vec![
-        case.name.to_owned(),
-        format!("{us:.2}"),
-        format!("{:.3}", cost.written as f64 / payload),
-        format!("{:.3}", cost.read as f64 / payload),
-        cost.sorted.to_string(),
+    puts.add([
+        ("system", case.name.to_owned()),
+        ("us/element", format!("{us:.2}")),
+        (
+            "written/keys+values",
+            format!("{:.3}", cost.written as f64 / payload),
+        ),
+        (
+            "read/keys+values",
+            format!("{:.3}", cost.read as f64 / payload),
+        ),
+        ("blocks sorted", cost.sorted.to_string()),
     ]);
     run.outcome.bar(format!("put_us_{}", case.name), us);
     run.outcome.bar(

@@ -198,19 +198,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     );
     outcome.setting("answers", answers);
     progress.step(1, 3, "predicting");
-    let mut table = Table::new(
-        "Figures 7 and 8, from one drive's figures and three premises",
-        &[
-            "drives",
-            "paper QPS",
-            "model QPS",
-            "paper us",
-            "model us",
-            "paper deviation us",
-            "model deviation us",
-            "role",
-        ],
-    );
+    let mut table = Table::titled("Figures 7 and 8, from one drive's figures and three premises");
     let (mut qps_error, mut latency_error, mut of_one) = (0.0f64, 0.0f64, f64::NAN);
     for (drives, qps, latency, deviation) in POINTS {
         let out = predict(&model, drives, answers, options.seed)?;
@@ -225,15 +213,18 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             outcome.bar(format!("latency_us_{drives}"), out.mean_us);
             outcome.bar(format!("deviation_us_{drives}"), out.deviation_us);
         }
-        table.row(vec![
-            drives.to_string(),
-            format!("{qps:.0}"),
-            format!("{:.0}", out.qps),
-            format!("{latency:.0}"),
-            format!("{:.0}", out.mean_us),
-            format!("{deviation:.1}"),
-            format!("{:.1}", out.deviation_us),
-            if drives == 1 { "fitted" } else { "predicted" }.to_owned(),
+        table.add([
+            ("drives", drives.to_string()),
+            ("paper QPS", format!("{qps:.0}")),
+            ("model QPS", format!("{:.0}", out.qps)),
+            ("paper us", format!("{latency:.0}")),
+            ("model us", format!("{:.0}", out.mean_us)),
+            ("paper deviation us", format!("{deviation:.1}")),
+            ("model deviation us", format!("{:.1}", out.deviation_us)),
+            (
+                "role",
+                if drives == 1 { "fitted" } else { "predicted" }.to_owned(),
+            ),
         ]);
     }
     outcome.bar("qps_error_percent", qps_error);
@@ -277,10 +268,8 @@ fn other_windows(model: &Model, answers: u64, seed: u64) -> Result<Table> {
 /// The response time by rate. The paper's client sends in step rather than at random, so the curve
 /// is shown, and only the rate that the text names is judged.
 fn figure_9(model: &Model, answers: u64, seed: u64, outcome: &mut Outcome) -> Result<Table> {
-    let mut table = Table::new(
-        "Figures 9 and 11: four drives, open load (Poisson, and in bursts of 16)",
-        &["QPS", "us", "p99 us", "us in bursts", "p99 us in bursts"],
-    );
+    let mut table =
+        Table::titled("Figures 9 and 11: four drives, open load (Poisson, and in bursts of 16)");
     let four = Model {
         drives: 4,
         ..*model
@@ -291,12 +280,12 @@ fn figure_9(model: &Model, answers: u64, seed: u64, outcome: &mut Outcome) -> Re
         if rate == 40e3 {
             outcome.bar("latency_us_4_at_40000", single.mean_us);
         }
-        table.row(vec![
-            format!("{:.0}", single.qps),
-            format!("{:.0}", single.mean_us),
-            format!("{:.0}", single.p99_us),
-            format!("{:.0}", bursts.mean_us),
-            format!("{:.0}", bursts.p99_us),
+        table.add([
+            ("QPS", format!("{:.0}", single.qps)),
+            ("us", format!("{:.0}", single.mean_us)),
+            ("p99 us", format!("{:.0}", single.p99_us)),
+            ("us in bursts", format!("{:.0}", bursts.mean_us)),
+            ("p99 us in bursts", format!("{:.0}", bursts.p99_us)),
         ]);
     }
     Ok(table)

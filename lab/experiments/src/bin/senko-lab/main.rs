@@ -280,13 +280,13 @@ fn print(report: &Report, json: bool) -> Result<()> {
 
 /// The verdicts on the paper's sentences.
 fn said(report: &Report) -> Table {
-    let mut table = Table::new("What the paper says", &["where", "what", "verdict"]);
+    let mut table = Table::titled("What the paper says");
     let record = report.to_json();
     for sentence in report.experiment.sentences {
-        table.row(vec![
-            sentence.place.to_owned(),
-            sentence.text.to_owned(),
-            sentence.verdict(Some(&record)).text(),
+        table.add([
+            ("where", sentence.place.to_owned()),
+            ("what", sentence.text.to_owned()),
+            ("verdict", sentence.verdict(Some(&record)).text()),
         ]);
     }
     table
@@ -294,17 +294,17 @@ fn said(report: &Report) -> Table {
 
 /// The figures that have a minimum and a goal.
 fn held(report: &Report) -> Table {
-    let mut table = Table::new("Held against", &["figure", "here", "must", "goal", ""]);
+    let mut table = Table::titled("Held against");
     let record = report.to_json();
     for bar in report.experiment.bars {
         let value = report.outcome.bars().get(bar.key);
         let sign = if bar.less { "<=" } else { ">=" };
-        table.row(vec![
-            bar.key.to_owned(),
-            value.map_or("-".to_owned(), |value| short(*value)),
-            format!("{sign} {}", short(bar.must)),
-            short(bar.goal),
-            bar.standing(&record).text().to_owned(),
+        table.add([
+            ("figure", bar.key.to_owned()),
+            ("here", value.map_or("-".to_owned(), |value| short(*value))),
+            ("must", format!("{sign} {}", short(bar.must))),
+            ("goal", short(bar.goal)),
+            ("", bar.standing(&record).text().to_owned()),
         ]);
     }
     table
