@@ -20,9 +20,6 @@ pub mod write; // the ways of a durable write
 
 use anyhow::Result;
 
-use crate::Outcome;
-use crate::rig::Bench;
-
 pub use turns::{Turns, percentile_over};
 
 /// Bytes of a key: a number, big-endian.
@@ -123,15 +120,4 @@ pub fn value(number: u64, change: u64) -> [u8; VALUE_BYTES] {
 /// Whether a value is one of this key's.
 pub fn belongs(number: u64, value: &[u8]) -> bool {
     value.len() == VALUE_BYTES && value[..4] == (number as u32).to_le_bytes()
-}
-
-/// Adds to the outcome what holds for every run, and the second probe of the machine. The
-/// contenders have no cap on memory and no core of their own: engines may use both cores in the
-/// background.
-pub fn finish(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
-    bench.finish(outcome)?;
-    for key in ["memory_cap", "memcached", "server_core", "load_core"] {
-        outcome.settings.remove(key);
-    }
-    Ok(())
 }

@@ -33,6 +33,8 @@ use anyhow::{Context, Result, bail};
 use senko_workload::units::nearest;
 use serde_json::{Map, Value, json};
 
+use rig::bench::{Bench, OnBench};
+
 pub use claim::{Bar, Paper, Sentence, at_least, at_most, judged, near, untested};
 pub use outcome::{Outcome, Table};
 pub use provenance::{Commit, Machine};
@@ -124,9 +126,19 @@ pub struct Experiment {
     pub sentences: &'static [Sentence],
     /// The project's own bars.
     pub bars: &'static [Bar],
-    /// Measures. It fails if the whole run is impossible. A part that is impossible is an entry in
-    /// [`Outcome::missing`].
-    pub run: fn(&Options, &dyn Progress) -> Result<Outcome>,
+    pub run: Measure,
+}
+
+/// How an experiment measures. It fails if the whole run is impossible. A part that is impossible
+/// is an entry in [`Outcome::missing`].
+#[derive(Debug)]
+pub enum Measure {
+    /// By itself.
+    Alone(fn(&Options, &dyn Progress) -> Result<Outcome>),
+    /// On a bench, where contenders have a cap on memory and a core of their own.
+    OnBench(OnBench),
+    /// On a bench, where contenders have neither: engines may use both cores in the background.
+    Uncapped(OnBench),
 }
 
 impl Experiment {
@@ -157,7 +169,11 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     let start = Instant::now();
     // The checkout may change during a run of an hour.
     let commit = Commit::current();
-    let outcome = (experiment.run)(options, progress);
+    let outcome = match experiment.run {
+        Measure::Alone(run) => run(options, progress),
+        Measure::OnBench(run) => Bench::run(options, progress, run, true),
+        Measure::Uncapped(run) => Bench::run(options, progress, run, false),
+    };
     // A file that a signal's clean-up removed is not a failure of the experiment.
     rig::cleanup::wait_if_stopped();
     let outcome = outcome.with_context(|| format!("the experiment {name} could not be run"))?;

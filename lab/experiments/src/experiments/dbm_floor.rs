@@ -14,11 +14,11 @@ use anyhow::Result;
 
 use crate::commits::floor::{Cell, Floor};
 use crate::commits::write::Space;
-use crate::commits::{self, Contender, Order, Ran, Turns, Work};
+use crate::commits::{Contender, Order, Ran, Turns, Work};
 use crate::kv::plan::cell as shown;
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps};
-use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, Table};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "dbm-floor",
@@ -27,19 +27,16 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "a durable write over space that was written costs one flush of the device, and over other space half as much again or more",
     sentences: &[],
     bars: &[],
-    run,
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let rounds = bench.scaled(3, 5);
     let writes = bench.scaled(150, 5_000);
-    let mut outcome = Outcome::new();
     outcome.setting("rounds", rounds);
-    let seed = options.seed;
-    measure(&bench.scratch, progress, rounds, writes, seed, &mut outcome)?;
-    commits::finish(&bench, &mut outcome)?;
-    Ok(outcome)
+    let seed = bench.options.seed;
+    measure(&bench.scratch, progress, rounds, writes, seed, outcome)?;
+    Ok(())
 }
 
 /// Runs all ways in turn. The test calls it with few writes.

@@ -20,11 +20,11 @@ use senko_dbm::Options as DbmOptions;
 use crate::commits::ours::{OURS, Ours, bytes_of};
 use crate::commits::rival::{LMDB, Rival};
 use crate::commits::turns::COLUMNS;
-use crate::commits::{self, Contender, Order, Ran, Turns, Work};
+use crate::commits::{Contender, Order, Ran, Turns, Work};
 use crate::rig::cgroup::MemoryCap;
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, process};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Threads, and what the keys have for them.
 const THREADS: [(u64, &str); 2] = [(1, "gets"), (16, "gets16")];
@@ -51,12 +51,10 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::more("gets_over_lmdb", 0.95, 1.0),
         Bar::more("gets16_over_lmdb", 1.0, 1.5),
     ],
-    run,
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let sizes = Sizes {
         keys: bench.scaled(6_000_000, 100_000_000),
         memory: bench.scaled(12 << 20, 200 << 20),
@@ -69,12 +67,11 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     // it has only some megabytes.
     let cap = MemoryCap::new(sizes.memory + sizes.memory / 4, true);
     let given = cap.as_ref().ok();
-    measure(&bench.scratch, &steps, &sizes, given, &mut outcome)?;
+    measure(&bench.scratch, &steps, &sizes, given, outcome)?;
     if let Err(why) = cap {
         outcome.setting("no_cap", why);
     }
-    commits::finish(&bench, &mut outcome)?;
-    Ok(outcome)
+    Ok(())
 }
 
 /// Both contenders, LMDB within its cap. The test calls it with few records and no cap.

@@ -24,11 +24,11 @@ use anyhow::{Result, anyhow, ensure};
 use senko_dbm::{Database, DbmError, Durability, Options as DbmOptions, Table as Records};
 use senko_workload::Rng;
 
-use crate::commits::{self, Ran, key};
+use crate::commits::{Ran, key};
 use crate::kv::plan::cell;
 use crate::rig::{Bench, Steps, median};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
+    Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
 };
 
 /// The number of records that transactions choose from, and its name.
@@ -91,12 +91,10 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the commits of optimistic transactions over those with record locks, by contention",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (rounds, each) = bench.scaled((5, 200), (7, 2_000));
     bench.scratch.need(2 << 30)?;
     outcome.setting("rounds", rounds);
@@ -115,7 +113,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
                 .enumerate()
             {
                 steps.next(&format!("contention {name}, round {}: {way:?}", round + 1));
-                seen[at].push(arena.run(way, THREADS, each, options.seed + round)?);
+                seen[at].push(arena.run(way, THREADS, each, bench.options.seed + round)?);
             }
             let [optimistic, locks] = [0, 1].map(|at| seen[at][round as usize].0.rate());
             ratios.push(optimistic / locks);
@@ -144,8 +142,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         std::fs::remove_dir_all(&folder)?;
     }
     outcome.tables.push(table);
-    commits::finish(&bench, &mut outcome)?;
-    Ok(outcome)
+    Ok(())
 }
 
 /// A database of counters, and a lock for each.

@@ -28,11 +28,11 @@ use senko_io::{Op, PAGE_SIZE, Purpose};
 use crate::commits::ours::{OURS, Ours};
 use crate::commits::rival::{self, REDB};
 use crate::commits::turns::COLUMNS;
-use crate::commits::{self, Contender, Order, Ran, Turns, Work};
+use crate::commits::{Contender, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, median, some};
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
 };
 
 /// One of the four loads.
@@ -136,14 +136,12 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::more("tmpfs100_over_lmdb", 0.5, 1.0),
         Bar::less("log_bytes_per_commit_100", 8192.0, 4096.0),
     ],
-    run,
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let rounds = bench.scaled(3, 5);
-    let loads = loads(&bench);
+    let loads = loads(bench);
     bench.scratch.need(4 << 30)?;
     outcome.setting("rounds", rounds);
     let turns = loads.len() as u64 * rounds * 14 + 1;
@@ -154,20 +152,19 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             load,
             rounds,
             &bench.scratch,
-            &options.lab,
+            &bench.options.lab,
             &steps,
             &mut table,
-            &mut outcome,
+            outcome,
         );
     }
-    better_for_the_paper(&mut outcome);
+    better_for_the_paper(outcome);
     outcome.tables.push(table);
     let commits = bench.scaled(2_000, 50_000);
     steps.next("bytes a commit");
-    let ended = log_bytes(bench.scratch.folder(), commits, &mut outcome);
+    let ended = log_bytes(bench.scratch.folder(), commits, outcome);
     outcome.part(&["log_bytes_per_commit_100"], ended);
-    commits::finish(&bench, &mut outcome)?;
-    Ok(outcome)
+    Ok(())
 }
 
 /// The names of all rivals.

@@ -19,10 +19,10 @@ use senko_dbm::Options as DbmOptions;
 use crate::commits::ours::{OURS, bytes_of};
 use crate::commits::rival::{BERKELEY, LEVELDB, LMDB, ROCKSDB, SQLITE};
 use crate::commits::turns::COLUMNS;
-use crate::commits::{self, KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
+use crate::commits::{KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, median, put_so_far};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Updates a transaction.
 const RECORDS: u64 = 100;
@@ -38,12 +38,10 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("space_over_live", 1.6, 1.3),
         Bar::less("p9999_commit_over_floor", 5.0, 2.0),
     ],
-    run,
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     bench.scratch.need(bench.scaled(4, 12) << 30)?;
     // The 99.99th percentile needs 100,000 commits so that ten are above it, so the quick run
     // has none.
@@ -51,9 +49,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let keys = bench.scaled(100_000, 1_000_000);
     outcome.setting("rounds", rounds);
     let steps = Steps::new(progress, 11 * rounds + 6);
-    measure(&bench.scratch, &steps, keys, rounds, each, &mut outcome);
-    commits::finish(&bench, &mut outcome)?;
-    Ok(outcome)
+    measure(&bench.scratch, &steps, keys, rounds, each, outcome);
+    Ok(())
 }
 
 /// All contenders with `keys` keys. The test calls it with few.

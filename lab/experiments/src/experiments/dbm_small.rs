@@ -19,9 +19,9 @@ use senko_dbm::{Database, Options as DbmOptions};
 use senko_workload::Rng;
 
 use crate::commits::ours::{Ours, bytes_of};
-use crate::commits::{self, belongs, key};
+use crate::commits::{belongs, key};
 use crate::rig::{Bench, Steps, median};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "dbm-small",
@@ -33,12 +33,10 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("empty_bytes", 262_144.0, 65_536.0),
         Bar::less("open_fetch_close_ms", 10.0, 3.0),
     ],
-    run,
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let steps = Steps::new(progress, 2);
     bench.scratch.need(1 << 30)?;
     let times = bench.scaled(20, 200);
@@ -48,12 +46,10 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         bench.scratch.folder(),
         1_000_000,
         times,
-        options.seed,
-        &mut outcome,
+        bench.options.seed,
+        outcome,
     )?;
-    steps.next("last probe");
-    commits::finish(&bench, &mut outcome)?;
-    Ok(outcome)
+    Ok(())
 }
 
 /// Both figures. The test calls it with few records.

@@ -14,10 +14,10 @@ use senko_dbm::Options as DbmOptions;
 use crate::commits::ours::OURS;
 use crate::commits::rival::{self, Kind};
 use crate::commits::turns::COLUMNS;
-use crate::commits::{self, Order, Ran, Turns, Work};
+use crate::commits::{Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// How many threads commit at once.
 const THREADS: [u64; 5] = [1, 2, 4, 8, 16];
@@ -29,21 +29,18 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "threads that commit at once share flushes, so eight of them have several times the rate of one",
     sentences: &[],
     bars: &[Bar::more("threads8_over_rocksdb", 1.2, 2.0)],
-    run,
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (rounds, each) = bench.scaled((3, 200), (5, 10_000));
     bench.scratch.need(4 << 30)?;
     outcome.setting("rounds", rounds);
     let contenders = 1 + rival::ALL.iter().filter(|kind| kind.threads).count();
     let turns = contenders as u64 * rounds * THREADS.len() as u64;
     let steps = Steps::new(progress, turns);
-    measure(&bench.scratch, &steps, &THREADS, rounds, each, &mut outcome);
-    commits::finish(&bench, &mut outcome)?;
-    Ok(outcome)
+    measure(&bench.scratch, &steps, &THREADS, rounds, each, outcome);
+    Ok(())
 }
 
 /// Each number of threads in turn, with `each` commits per thread. The test calls it with few.

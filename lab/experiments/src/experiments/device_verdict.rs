@@ -17,7 +17,8 @@ use senko_ssd::engine_device::SimulatedDevice;
 use senko_ssd::profile::{BUILT_IN, Profile};
 
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
+    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
+    untested,
 };
 use senko_plan::device::{Mapping, SimulatedTarget, measure};
 
@@ -75,7 +76,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "what the times of single writes tell about a drive: maps of pages, or log blocks",
     sentences: SENTENCES,
     bars: &[Bar::more("right", 1.0, 1.0)],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

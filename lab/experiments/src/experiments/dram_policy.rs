@@ -22,7 +22,7 @@ use senko_plan::policies::{Lru, S3Fifo, S3FifoSettings};
 use senko_plan::requests::{self, Requests};
 use serde_json::json;
 
-use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Experiment, Measure, Options, Outcome, Paper, Progress, Table};
 
 /// Cache sizes, in shares of the footprint.
 const SHARES: [f64; 6] = [0.001, 0.01, 0.05, 0.1, 0.2, 0.4];
@@ -132,7 +132,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "S3-FIFO finds more in the DRAM tier than LRU on most workloads, most clearly at small sizes",
     sentences: &[],
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

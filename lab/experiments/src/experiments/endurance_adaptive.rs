@@ -21,7 +21,8 @@ use senko_ssd::spec::Spec;
 
 use super::endurance_loads::{self, Load};
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
+    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most,
+    judged,
 };
 
 /// The adaptive buffer's rivals.
@@ -146,7 +147,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("erases_over_best_per_trace", 1.03, 1.00),
         Bar::less("erases_over_best_fixed", 1.00, 0.90),
     ],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -22,8 +22,8 @@ use senko_ssd::trace::TraceSpec;
 use senko_ssd::{Op, Request, plot};
 
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
-    untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
+    judged, untested,
 };
 
 /// Figure, trace, file.
@@ -187,7 +187,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "where the first requests of Financial1 go, and how soon pages come back",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

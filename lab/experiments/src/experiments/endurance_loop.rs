@@ -38,7 +38,7 @@ use crate::commits::{Contender, Order, Work};
 use crate::rig::recorded::RecordedDisk;
 use crate::rig::traffic::{self, Items, Load};
 use crate::rig::{Bench, Server, Spec, Steps};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Bytes of a value.
 const VALUE: usize = 1000;
@@ -279,16 +279,15 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("dbm_programmed_over_leveldb", 1.0, 0.6),
         Bar::less("store_programmed_over_rocksdb", 1.0, 0.7),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let sizes = bench.scaled(QUICK, FULL);
     let mut run = Run {
-        bench: &bench,
+        bench,
         sizes,
-        outcome: Outcome::new(),
+        outcome,
         recorded: Table::titled("Recorded at the device"),
         replayed: Table::titled("Replayed on simulated drives of the same size"),
     };
@@ -305,9 +304,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             );
         }
     }
-    steps.next("last probe of the device");
     let Run {
-        mut outcome,
+        outcome,
         recorded,
         replayed,
         ..
@@ -336,14 +334,13 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     outcome.setting("rocksdb_write_buffer_bytes", sizes.write_buffer);
     outcome.setting("drives", json!(DRIVES));
     outcome.setting("years", "at puts of the drive's size each day, wear level");
-    bench.finish(&mut outcome)?;
-    Ok(outcome)
+    Ok(())
 }
 
 struct Run<'a> {
     bench: &'a Bench<'a>,
     sizes: Sizes,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     recorded: Table,
     replayed: Table,
 }

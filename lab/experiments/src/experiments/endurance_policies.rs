@@ -16,8 +16,8 @@ use senko_ssd::{buffer, ftl};
 
 use super::endurance_loads::{self, Load};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
-    judged, untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
+    at_most, judged, untested,
 };
 
 /// Other choices for PUD-LRU.
@@ -128,7 +128,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the erases, hits and times of every write buffer under every translation layer and load",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

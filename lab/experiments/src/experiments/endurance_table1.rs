@@ -23,7 +23,7 @@ use serde_json::json;
 
 use super::endurance_loads::folded;
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, judged, near, untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, judged, near, untested,
 };
 
 const TRACE: &str = "block/Financial1_first10k.spc";
@@ -113,7 +113,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "hits, erases and the speed of writes with a 2 MB LRU buffer before BAST, in every setting that the paper leaves open",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

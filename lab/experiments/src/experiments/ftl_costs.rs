@@ -33,8 +33,8 @@ use senko_workload::zipf::Zipf;
 
 use super::endurance_loads::{folded, request};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
-    untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
+    judged, untested,
 };
 
 const TRACE: &str = "block/Financial1_first10k.spc";
@@ -115,7 +115,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "what a small part of a map in RAM finds, what collection writes with TRIM and without, and what random writes cost with log blocks",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

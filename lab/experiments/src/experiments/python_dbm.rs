@@ -9,7 +9,7 @@
 use anyhow::Result;
 
 use crate::rig::Bench;
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, python};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, python};
 
 const PROGRAM: &str = include_str!("../python/dbm.py");
 const KEYS: [&str; 4] = [
@@ -31,12 +31,10 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::more("iterate_over_gnu", 1.0, 3.0),
         Bar::more("shelve_over_sqlite3", 1.5, 3.0),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, _progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     bench.scratch.need(2 << 30)?;
     let (records, rounds) = (bench.scaled(100_000, 1_000_000), bench.scaled(3, 5));
     let objects = bench.scaled(1000, 10_000);
@@ -49,13 +47,6 @@ fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
         rounds.to_string(),
         objects.to_string(),
     ];
-    python::measure(
-        &python::interpreter(),
-        PROGRAM,
-        &arguments,
-        &KEYS,
-        &mut outcome,
-    )?;
-    bench.finish(&mut outcome)?;
-    Ok(outcome)
+    python::measure(&python::interpreter(), PROGRAM, &arguments, &KEYS, outcome)?;
+    Ok(())
 }

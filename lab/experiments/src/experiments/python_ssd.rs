@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use crate::rig::Bench;
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, python};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, python};
 
 const PROGRAM: &str = include_str!("../python/ssd.py");
 
@@ -18,18 +18,16 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "a run from Python takes as long as the command's",
     sentences: &[],
     bars: &[Bar::less("overhead", 1.05, 1.02)],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, _progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (requests, rounds) = (bench.scaled(4_000_000, 20_000_000), 3);
     let workload = format!("zipf:count={requests},rate=500,pages=100000");
     outcome.setting("workload", workload.as_str());
     outcome.setting("rounds", rounds);
     let arguments = [
-        options.program.display().to_string(),
+        bench.options.program.display().to_string(),
         workload,
         rounds.to_string(),
     ];
@@ -38,8 +36,7 @@ fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
         PROGRAM,
         &arguments,
         &["overhead"],
-        &mut outcome,
+        outcome,
     )?;
-    bench.finish(&mut outcome)?;
-    Ok(outcome)
+    Ok(())
 }

@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use crate::rig::Bench;
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, python};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, python};
 
 const PROGRAM: &str = include_str!("../python/sweep.py");
 
@@ -18,12 +18,10 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "two processes run a sweep nearly twice as fast as one",
     sentences: &[],
     bars: &[Bar::more("speedup2", 1.7, 1.9)],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, _progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (requests, rounds) = (bench.scaled(50_000, 500_000), 3);
     outcome.setting("cells", 40);
     outcome.setting("requests", requests);
@@ -34,8 +32,7 @@ fn run(options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
         PROGRAM,
         &arguments,
         &["speedup2"],
-        &mut outcome,
+        outcome,
     )?;
-    bench.finish(&mut outcome)?;
-    Ok(outcome)
+    Ok(())
 }

@@ -23,8 +23,8 @@ use senko_load::cpu::ProcessCpu;
 use senko_workload::{KeyShape, KeySpace, Op, Popularity, ValueLen};
 
 use crate::rig::wire::Client;
-use crate::rig::{Bench, Items, Load, Server, Spec, Steps, end, process, traffic};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, judged, near};
+use crate::rig::{Bench, Items, Load, Server, Spec, Steps, process, traffic};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, judged, near};
 
 /// A kind of command: its name, and the mix that consists only of it. The load generator has no
 /// touches.
@@ -86,12 +86,10 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("wrong_answers_flash", 0.0, 0.0),
         Bar::less("wrong_answers_dram", 0.0, 0.0),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let steps = Steps::new(progress, 3 * (2 + COMMANDS.len() as u64) + 1);
     let mut tables = [
         Table::new(
@@ -144,7 +142,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             ],
         ),
     ] {
-        let ended = run_tier(&bench, &steps, tier, &mut outcome, &mut tables);
+        let ended = run_tier(bench, &steps, tier, outcome, &mut tables);
         outcome.part(bars, ended);
     }
     for word in ["incr", "append"] {
@@ -159,7 +157,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             }
         }
     }
-    end(&bench, &steps, outcome, tables)
+    outcome.tables.extend(tables);
+    Ok(())
 }
 
 /// The items of a command, or of the mix.

@@ -22,8 +22,8 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, end, over};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, over};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Most of its core that one worker may use in the open loop, in percent.
 const BUSY: f64 = 75.0;
@@ -39,19 +39,18 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("cpu_per_get_t2_over_t1", 1.25, 1.1),
         Bar::less("flash_cpu_per_get_t2_over_t1", 1.25, 1.1),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let cores = [bench.cores()[0], bench.cores()[1]];
     let mut run = Run {
         steps: Steps::new(progress, 6),
-        bench: &bench,
+        bench,
         cores,
         rounds: bench.scaled(4, 25),
         window: Duration::from_secs(bench.scaled(1, 3)),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::new("One worker and two, medians of the rounds", &COLUMNS),
     };
     run.outcome.setting("connections", CONNECTIONS);
@@ -68,7 +67,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         Some(pages * PAGE_SIZE as u64),
     );
     run.outcome.part(&["flash_cpu_per_get_t2_over_t1"], ended);
-    end(&bench, &run.steps, run.outcome, [run.table])
+    run.outcome.tables.push(run.table);
+    Ok(())
 }
 
 struct Run<'a> {
@@ -77,7 +77,7 @@ struct Run<'a> {
     rounds: usize,
     window: Duration,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 

@@ -23,9 +23,9 @@ use crate::rig::contender::Cap;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, end, over, process};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, over, process};
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged,
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged,
 };
 
 /// Bytes a second for filling extstore: if it is faster, extstore drops more items than it must.
@@ -107,11 +107,10 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::more("etc_1to10_over_extstore", 1.4, 1.7),
         Bar::more("etc_1to10_over_swap", 8.0, 12.0),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
     let keys = bench.scaled(600_000, 4_000_000);
     // ETC's items are so small that with as few of them, the DRAM at this ratio would be less
@@ -125,13 +124,13 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     ];
     let mut run = Run {
         steps: Steps::new(progress, 3 + 10 * ratios.len() as u64),
-        bench: &bench,
+        bench,
         rounds: bench.scaled(3, 9),
         window: Duration::from_secs(bench.scaled(1, 3)),
         // After as many requests as there are items, DRAM has most of the popular items; after
         // twice as many, all of them.
         warm_up: Duration::from_secs(bench.scaled(12, 90)),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
     };
     run.outcome.setting("fixed_keys", keys);
@@ -149,7 +148,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     for (name, items) in series {
         let over = |rival| format!("{name}_1to10_over_{rival}");
         let [dram, extstore, swap] = ["dram", "extstore", "swap"].map(over);
-        if name == "fixed" && options.scale == Scale::Quick {
+        if name == "fixed" && bench.options.scale == Scale::Quick {
             for key in [dram, extstore, swap] {
                 let why = "a quick run has items of Facebook's sizes only";
                 run.outcome.miss(key, why);
@@ -159,7 +158,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let ended = run.series(name, &items, &ratios);
         run.outcome.part(&[&dram, &extstore, &swap], ended);
     }
-    end(&bench, &run.steps, run.outcome, [run.table])
+    run.outcome.tables.push(run.table);
+    Ok(())
 }
 
 struct Run<'a> {
@@ -168,7 +168,7 @@ struct Run<'a> {
     window: Duration,
     warm_up: Duration,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 

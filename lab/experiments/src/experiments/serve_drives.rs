@@ -24,8 +24,8 @@ use senko_workload::{KeySpace, Rng};
 
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Series, Server, Steps, Window, end, median, over};
-use crate::{Experiment, Options, Outcome, Paper, Progress, Sentence, Table, untested};
+use crate::rig::{Bench, Figure, Items, Load, Series, Server, Steps, Window, median, over};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, untested};
 
 /// Numbers of flash files.
 const FILES: [u64; 3] = [1, 2, 4];
@@ -51,23 +51,22 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "answers and response times with the same items on one, two and four files of one disk",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let rounds: usize = bench.scaled(3, 10);
     let time = Duration::from_millis(bench.scaled(800, 5000));
-    let mut outcome = Outcome::new();
     outcome.setting("disks", 1);
     outcome.setting("connections", CONNECTIONS);
     outcome.setting("rounds", rounds);
     outcome.setting("window_seconds", time.as_secs_f64());
     let steps = Steps::new(progress, FILES.len() as u64 + rounds as u64 + 1);
     let mut tables = Vec::new();
-    let ended = compare(&bench, &steps, rounds, time, &mut outcome, &mut tables);
+    let ended = compare(bench, &steps, rounds, time, outcome, &mut tables);
     outcome.part(&["answers_4_over_1", "latency_4_over_1"], ended);
-    end(&bench, &steps, outcome, tables)
+    outcome.tables.extend(tables);
+    Ok(())
 }
 
 /// A server, its windows, and the times of single requests meanwhile.

@@ -30,7 +30,7 @@ use serde_json::json;
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, ratio};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table};
 use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
 use senko_plan::requests::{self, Requests};
 
@@ -63,7 +63,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::more("page_fill", 0.95, 0.98),
         Bar::less("drive_factor_t16", 1.02, 1.0),
     ],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
@@ -90,6 +90,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     ];
     run.outcome.part(&keys, ended);
     run.steps.next("last probe of the device");
+    bench.note_caps(&mut run.outcome);
     bench.finish(&mut run.outcome)?;
     run.steps.next("logs on a simulated drive");
     streams::measure(&mut run.outcome)?;

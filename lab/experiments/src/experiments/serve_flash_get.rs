@@ -41,7 +41,7 @@ use crate::rig::series::{COLUMNS, Contender, end, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
 use crate::rig::{Bench, Items, Load, Memtier, Series, Server, Spec, Steps, Window, median, over};
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
     untested,
 };
 use closed::{Closed, Device, FLASH, largest, over_device, over_rival, written};
@@ -186,17 +186,16 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("memtier_cpu_over_memcached", 0.9, 0.65),
         Bar::less("memtier_pipelined_cpu_over_memcached", 0.9, 0.5),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let sizes = Sizes::new(&bench);
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    let sizes = Sizes::new(bench);
     let mut run = Run {
         steps: Steps::new(progress, 24),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
-        bench: &bench,
+        bench,
         sizes,
     };
     run.settings();
@@ -234,14 +233,14 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         ended,
     );
     run.outcome.tables.insert(0, run.table);
-    end(&bench, &run.steps, run.outcome, [])
+    Ok(())
 }
 
 struct Run<'a> {
     bench: &'a Bench<'a>,
     sizes: Sizes,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 

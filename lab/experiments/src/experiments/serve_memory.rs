@@ -26,9 +26,9 @@ use senko_workload::{KeySpace, Popularity};
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::wire::Client;
-use crate::rig::{Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, end, process};
+use crate::rig::{Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, process};
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
     untested,
 };
 
@@ -99,15 +99,14 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("reads_per_delete_or_touch", 1.02, 1.005),
         Bar::less("rss_over_cap", 1.05, 1.03),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut run = Run {
-        bench: &bench,
+        bench,
         steps: Steps::new(progress, 10),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::new("Windows", &COLUMNS),
     };
     let ended = run.bytes_per_item();
@@ -127,13 +126,14 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     );
     let ended = run.burst();
     run.outcome.part(&["rss_over_cap"], ended);
-    end(&bench, &run.steps, run.outcome, [run.table])
+    run.outcome.tables.push(run.table);
+    Ok(())
 }
 
 struct Run<'a> {
     bench: &'a Bench<'a>,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 

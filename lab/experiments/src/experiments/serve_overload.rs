@@ -26,9 +26,9 @@ use crate::rig::probe::on_core;
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF, us};
 use crate::rig::{
-    Bench, Certificate, Items, Load, Series, Server, Spec, Steps, Window, end, process, sys,
+    Bench, Certificate, Items, Load, Series, Server, Spec, Steps, Window, process, sys,
 };
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Connections of the steady load.
 const STEADY: usize = 64;
@@ -51,20 +51,19 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("p99_over_calm", 3.0, 1.5),
         Bar::less("rss_over_cap", 1.05, 1.0),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     sys::open_files(CROWD as u64 + OTHER_FILES)
         .context("the crowd needs more open files than this process may have")?;
     let turns: usize = bench.scaled(3, 10);
     let mut run = Run {
         steps: Steps::new(progress, 4 + 4 * turns as u64),
-        bench: &bench,
+        bench,
         turns,
         time: Duration::from_secs(bench.scaled(3, 20)),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::new("Windows", &COLUMNS),
     };
     run.outcome.setting("turns", turns);
@@ -77,7 +76,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         &["p99_over_calm", "rss_over_cap", "memcached_p99_over_calm"],
         ended,
     );
-    end(&bench, &run.steps, run.outcome, [run.table])
+    run.outcome.tables.push(run.table);
+    Ok(())
 }
 
 /// A server, and its measurements.
@@ -95,7 +95,7 @@ struct Run<'a> {
     turns: usize,
     time: Duration,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 

@@ -25,8 +25,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, end, process, sys};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, process, sys};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Bytes of a key and of a value.
 const KEY: usize = 16;
@@ -52,16 +52,15 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::more("stop_items_back", 0.99, 0.99),
         Bar::more("kill_items_back", 0.99, 0.99),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let rounds = bench.scaled(2, 5);
     let mut run = Run {
-        bench: &bench,
+        bench,
         steps: Steps::new(progress, 4 + 2 * rounds),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::titled("Ends and starts"),
     };
     run.outcome.setting("rounds", rounds);
@@ -69,13 +68,14 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     run.part(&["stop", "kill"], ended);
     let ended = run.keep_dram();
     run.part(&["keep_dram"], ended);
-    end(&bench, &run.steps, run.outcome, [run.table])
+    run.outcome.tables.push(run.table);
+    Ok(())
 }
 
 struct Run<'a> {
     bench: &'a Bench<'a>,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 

@@ -18,8 +18,8 @@ use senko_workload::Histogram;
 
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, us};
-use crate::rig::{Bench, Items, Load, Server, Steps, Window, end, ratio};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Items, Load, Server, Steps, Window, ratio};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Connections. There are as many in the open loops as in the search for the peak, so that below
 /// the peak no request waits for a connection.
@@ -40,17 +40,16 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "writes and reclaim cost the slowest GETs at most three times their read-only latency",
     sentences: &[],
     bars: &[Bar::less("p999_mixed_over_readonly", 3.0, 2.0)],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let turns = bench.scaled(6, 30);
     let time = Duration::from_secs(bench.scaled(4, 60));
     let mut run = Run {
-        bench: &bench,
+        bench,
         steps: Steps::new(progress, 4 + 2 * turns),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::new("Windows", &COLUMNS),
     };
     run.outcome.setting("turns", turns);
@@ -71,7 +70,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let server = spec.start(&bench.scratch)?;
     run.outcome.setting("command", server.command.clone());
     run.steps.next("filling the flash");
-    traffic::fill_fast(&bench, &server, &items)?;
+    traffic::fill_fast(bench, &server, &items)?;
     let reclaimed = server
         .stats()?
         .get("flash_reclaimed_regions")
@@ -83,13 +82,14 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let ended = run.hot(&server, &items, time);
     run.outcome
         .part(&["dram_hit_p99_us_while_flash_is_saturated"], ended);
-    end(&bench, &run.steps, run.outcome, [run.table])
+    run.outcome.tables.push(run.table);
+    Ok(())
 }
 
 struct Run<'a> {
     bench: &'a Bench<'a>,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 

@@ -19,8 +19,8 @@ use senko_io::PAGE_SIZE;
 use crate::rig::certificate::CIPHER;
 use crate::rig::series::{COLUMNS, Contender, take_turn};
 use crate::rig::traffic;
-use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, end, over};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, over};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 const CONNECTIONS: usize = 64;
 
@@ -34,18 +34,17 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("tls_cpu_over_memcached", 1.0, 0.8),
         Bar::more("flash_tls_over_plain", 0.6, 0.75),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut run = Run {
         certificate: Certificate::new(&bench.scratch),
         steps: Steps::new(progress, 6),
-        bench: &bench,
+        bench,
         rounds: bench.scaled(4, 25),
         window: Duration::from_secs(bench.scaled(1, 3)),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::new("With TLS and without, medians of the rounds", &COLUMNS),
     };
     run.outcome.setting("connections", CONNECTIONS);
@@ -56,7 +55,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     run.outcome.part(&["tls_cpu_over_memcached"], ended);
     let ended = run.flash();
     run.outcome.part(&["flash_tls_over_plain"], ended);
-    end(&bench, &run.steps, run.outcome, [run.table])
+    run.outcome.tables.push(run.table);
+    Ok(())
 }
 
 struct Run<'a> {
@@ -65,7 +65,7 @@ struct Run<'a> {
     rounds: usize,
     window: Duration,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 

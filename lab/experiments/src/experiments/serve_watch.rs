@@ -20,8 +20,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
-use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, end, over};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, over};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 const CONNECTIONS: usize = 64;
 /// Time from one scrape to the next.
@@ -34,22 +34,21 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "histograms, hot keys at 1 % and a scrape a second cost a GET at most three hundredths more processor time",
     sentences: &[],
     bars: &[Bar::less("get_cpu_over_unwatched", 1.03, 1.01)],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let rounds: usize = bench.scaled(4, 25);
     let time = Duration::from_secs(bench.scaled(2, 5));
-    let mut outcome = Outcome::new();
     outcome.setting("connections", CONNECTIONS);
     outcome.setting("rounds", rounds);
     outcome.setting("window_seconds", time.as_secs());
     let steps = Steps::new(progress, 5);
     let mut table = Table::new("Unwatched and watched, medians of the rounds", &COLUMNS);
-    let ended = compare(&bench, &steps, rounds, time, &mut outcome, &mut table);
+    let ended = compare(bench, &steps, rounds, time, outcome, &mut table);
     outcome.part(&["get_cpu_over_unwatched"], ended);
-    end(&bench, &steps, outcome, [table])
+    outcome.tables.push(table);
+    Ok(())
 }
 
 fn compare(

@@ -25,7 +25,7 @@ use senko_workload::Rng;
 use serde_json::json;
 
 use super::endurance_loads::request;
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table};
 
 /// Blocks that hold data.
 const BLOCKS: u32 = 8192;
@@ -127,7 +127,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "Uniform random writes have a write amplification that is known in closed form.",
     sentences: &[],
     bars: &[Bar::less("wa_error_percent", 1.5, 0.5)],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

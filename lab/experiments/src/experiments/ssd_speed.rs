@@ -29,7 +29,7 @@ use senko_workload::Rng;
 use super::endurance_loads::request;
 use super::ssd_closed_form::{profile, uniform_writes};
 use crate::rig::process;
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table};
 
 const ALPHA: f64 = 1.28;
 const PAGES: u32 = 128;
@@ -264,7 +264,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::more("wa_writes_per_s_1gb", 20e6, 50e6),
         Bar::more("latency_requests_per_s", 1e6, 2e6),
     ],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -33,8 +33,8 @@ use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
-use crate::rig::{Bench, Figure, Steps, end, median};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_most, judged};
+use crate::rig::{Bench, Figure, Steps, median};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_most, judged};
 
 /// Our store with the thesis's map, in tables.
 const BLOOM: &str = "senko, thesis's map";
@@ -64,15 +64,13 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::more("gets_over_device", 0.85, 0.95),
         Bar::more("gets_over_rocksdb", 1.15, 1.3),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let keys = bench.scaled(700_000, 16_000_000);
-    let plan = Plan::new(&bench, &mut outcome, keys, 1000, 4.5)?;
-    plan.note(&mut outcome, "");
+    let plan = Plan::new(bench, outcome, keys, 1000, 4.5)?;
+    plan.note(outcome, "");
     outcome.setting(
         "gets_over_rocksdb_cache",
         format!(
@@ -97,14 +95,15 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             "own pages/get",
         ],
     );
-    let mut run = Run::new(&bench, &plan, &mut outcome, &mut steps)?;
+    let mut run = Run::new(bench, &plan, outcome, &mut steps)?;
     for round in 0..rounds {
         steps.next(&format!("round {}", round + 1));
         run.round(round as u64)?;
     }
-    run.report(&mut outcome, &mut table);
+    run.report(outcome, &mut table);
     drop(run);
-    end(&bench, &steps, outcome, [table])
+    outcome.tables.push(table);
+    Ok(())
 }
 
 /// One engine that was filled.

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session};
-use crate::rig::{Bench, Steps, end};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Steps};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Memory that the process may use. It is more than it will use, because the question is how much
 /// it takes.
@@ -41,15 +41,14 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("dram_bytes_per_key_1000", 2.5, 2.0),
         Bar::less("dram_bytes_per_key_100", 2.2, 1.9),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut run = Run {
-        bench: &bench,
+        bench,
         steps: Steps::new(progress, 10),
-        outcome: Outcome::new(),
+        outcome,
     };
     // Values, keys, and the measured sizes as shares of the keys.
     let sizes = [
@@ -62,7 +61,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             run.outcome.miss(key, format!("{error:#}"));
         }
     }
-    end(&bench, &run.steps, run.outcome, [])
+    Ok(())
 }
 
 /// Memory at one size.
@@ -81,7 +80,7 @@ struct Point {
 struct Run<'a> {
     bench: &'a Bench<'a>,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
 }
 
 impl Run<'_> {

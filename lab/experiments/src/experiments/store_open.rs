@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Request;
 use crate::kv::{Durability, OURS};
-use crate::rig::{Bench, Steps, end};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Steps};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Puts before the end that are checked after a kill.
 const BACK: u64 = 100_000;
@@ -32,24 +32,22 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("open_after_kill_s", 5.0, 2.0),
         Bar::less("open_clean_s", 1.0, 0.3),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let keys = bench.scaled(500_000, 16_000_000);
-    let plan = Plan::new(&bench, &mut outcome, keys, 1000, 1.7)?.durable(Durability::Kill);
-    plan.note(&mut outcome, "");
+    let plan = Plan::new(bench, outcome, keys, 1000, 1.7)?.durable(Durability::Kill);
+    plan.note(outcome, "");
     let rounds = bench.scaled(3, 7);
     let mut run = Run {
-        bench: &bench,
+        bench,
         steps: Steps::new(progress, 2 + 2 * rounds),
         table: Table::titled("Opening"),
         plan,
-        home: Home::new(&bench, OURS),
+        home: Home::new(bench, OURS),
     };
-    run.fill(&mut outcome)?;
+    run.fill(outcome)?;
     let mut killed = Vec::new();
     for round in 0..rounds {
         killed.push(run.after_kill(round, rounds)?);
@@ -61,11 +59,10 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let worst = |all: &[f64]| Ok(all.iter().copied().fold(f64::NAN, f64::max));
     outcome.put("open_after_kill_s", worst(&killed));
     outcome.put("open_clean_s", worst(&clean));
-    let Run {
-        table, home, steps, ..
-    } = run;
+    let Run { table, home, .. } = run;
     drop(home);
-    end(&bench, &steps, outcome, [table])
+    outcome.tables.push(table);
+    Ok(())
 }
 
 struct Run<'a> {

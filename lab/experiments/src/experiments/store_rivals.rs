@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Steps, end, ratio};
-use crate::{Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Steps, ratio};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Ours and the others.
 const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];
@@ -52,19 +52,17 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "under one memory cap the store serves more random gets than RocksDB, LMDB and fjall, and writes less for each put",
     sentences: &[],
     bars: &[],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let keys = bench.scaled(700_000, 16_000_000);
     // LMDB needs the most, because its overwritten pages wait for reuse.
-    let plan = Plan::new(&bench, &mut outcome, keys, 1000, 2.5)?;
-    plan.note(&mut outcome, "");
+    let plan = Plan::new(bench, outcome, keys, 1000, 2.5)?;
+    plan.note(outcome, "");
     outcome.setting("ycsb_threads", YCSB_THREADS);
     let mut run = Run {
-        bench: &bench,
+        bench,
         plan,
         steps: Steps::new(progress, (ENGINES.len() * WORKS.len()) as u64 + 1),
         seconds: bench.scaled(0.6, 20.0),
@@ -72,16 +70,17 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     };
     let mut all: Vec<Result<Vec<Step>, String>> = Vec::new();
     for engine in ENGINES {
-        let shown = run.within_memory(engine, &mut outcome);
+        let shown = run.within_memory(engine, outcome);
         if let Err(why) = &shown {
             outcome.setting(format!("{engine}_failed"), why.clone());
         }
         all.push(shown);
     }
     for (at, work) in WORKS.iter().enumerate() {
-        run.compare(work, at, &all, &mut outcome);
+        run.compare(work, at, &all, outcome);
     }
-    end(&bench, &run.steps, outcome, [run.table])
+    outcome.tables.push(run.table);
+    Ok(())
 }
 
 struct Run<'a> {

@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Figure, Steps, end};
-use crate::{Bar, Experiment, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Figure, Steps};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// The store's own ratio counts bytes as stored, including headers and hash lists: about 1.05 times
 /// keys and values. With this setting, the used space is 1.3 times keys and values.
@@ -47,33 +47,32 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("wa_overwrite", 4.5, 3.5),
         Bar::less("max_put_ms", 50.0, 10.0),
     ],
-    run,
+    run: Measure::OnBench(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let bench = Bench::open(options)?;
-    let mut outcome = Outcome::new();
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let keys = bench.scaled(1_000_000, 16_000_000);
-    let mut plan = Plan::new(&bench, &mut outcome, keys, 1000, 1.7)?;
+    let mut plan = Plan::new(bench, outcome, keys, 1000, 1.7)?;
     plan.tuning.space_ratio = SPACE_RATIO;
-    plan.note(&mut outcome, "");
+    plan.note(outcome, "");
     let passes: u64 = bench.scaled(3, 4);
     outcome.setting("overwritten_passes", passes);
     let mut run = Run {
-        bench: &bench,
+        bench,
         steps: Steps::new(progress, 3 + passes * WINDOWS_A_PASS),
         outcome,
         table: Table::titled("Writing"),
         plan,
     };
     run.measure(passes)?;
-    end(&bench, &run.steps, run.outcome, [run.table])
+    run.outcome.tables.push(run.table);
+    Ok(())
 }
 
 struct Run<'a> {
     bench: &'a Bench<'a>,
     steps: Steps<'a>,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
     plan: Plan,
 }

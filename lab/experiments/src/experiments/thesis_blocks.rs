@@ -22,7 +22,8 @@ use anyhow::Result;
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, at_least, at_most, judged, untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, at_least, at_most, judged,
+    untested,
 };
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::sorted::{Scattered, SortedFile};
@@ -87,7 +88,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the time of a get from unsorted blocks with a page map and from sorted ones, by the size of blocks",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -23,7 +23,8 @@ use senko_thesis::btree::Tree;
 
 use crate::thesis::bed::{Beds, STICK, X25M, X25M_FULL, run_on};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
+    untested,
 };
 
 /// Puts, as in table 5.
@@ -61,7 +62,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the time of each put into an in-place B+tree, on drives that were erased before and on a full one",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -24,7 +24,8 @@ use senko_thesis::sorted::{Head, Scattered, SortedFile};
 use super::thesis_blocks::{UNSORTED, unsorted_blocks};
 use crate::thesis::{BLOCK_BITS, SIZES, Size, ThesisRun};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, at_least, at_most, judged,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, at_least, at_most,
+    judged,
 };
 
 const HASHED: [(&str, u32); 2] = [("hash16", 16), ("hash24", 24)];
@@ -85,7 +86,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "blocks and pages that a get searches, by the size of blocks, with as many elements as in the thesis",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -23,7 +23,7 @@ use senko_thesis::slot::{PER_PAGE, SLOT};
 
 use crate::thesis::bed::{Bed, Beds, Recent, STICK, X25M, run_on};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, near,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, near,
 };
 
 /// Parts of the figure.
@@ -64,7 +64,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the time of puts into a hash table on the drive, by its fill",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -30,7 +30,8 @@ use serde_json::json;
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun, Window};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged, near,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
+    judged, near,
 };
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
@@ -125,7 +126,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "reads and times of gets from hash-table blocks that map what overflows, and from sorted blocks with their index at the head",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -34,8 +34,8 @@ use senko_workload::Popularity;
 use serde_json::json;
 
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, at_most,
-    judged, near, untested,
+    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
+    at_most, judged, near, untested,
 };
 use measure::{Bandwidth, DRAWN, Filters, Lookups, best_of, core_seconds, rate};
 
@@ -592,7 +592,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("better_map_false_over_bfm", 0.10, 0.04),
         Bar::more("uniform_over_sequential", 110.0, 200.0),
     ],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -26,7 +26,8 @@ use senko_workload::{Rng, check_value};
 
 use crate::thesis::bed::{Bed, Beds, X25M, run_on};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged, near,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
+    judged, near,
 };
 
 /// Bytes of an element's key and value.
@@ -83,7 +84,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "reads, writes and DRAM of ISAM, a hash table and a B+tree",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

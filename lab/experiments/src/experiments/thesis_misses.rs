@@ -20,7 +20,7 @@ use senko_store::index::bloom_map::{Column, Filter, best_hashes};
 use senko_workload::rng::mix64;
 
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_most, judged, near,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_most, judged, near,
 };
 
 /// Elements of a block.
@@ -159,7 +159,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the blocks that are read in vain, by the number of blocks",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

@@ -23,7 +23,7 @@ use senko_thesis::system::{Kind, Named, Old, System, Young};
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
 use crate::{
-    Experiment, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
 };
 
 /// A system, with the names of its rows: all, young, sorted.
@@ -113,7 +113,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the time of a get from the combined block structure, before and after its improvement, and with blocks closed early",
     sentences: SENTENCES,
     bars: &[],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

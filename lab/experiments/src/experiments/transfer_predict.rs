@@ -30,8 +30,8 @@ use senko_ssd::transfer::{self, Arrivals, Model, simulate};
 use serde_json::json;
 
 use crate::{
-    Bar, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
-    near, untested,
+    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least,
+    at_most, judged, near, untested,
 };
 
 /// Commands under way in the engine: as many as SATA's longest queue holds, which the paper names
@@ -179,7 +179,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("qps_error_percent", 8.0, 4.0),
         Bar::less("latency_error_percent", 15.0, 8.0),
     ],
-    run,
+    run: Measure::Alone(run),
 };
 
 fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {

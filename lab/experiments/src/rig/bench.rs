@@ -14,12 +14,15 @@ use super::device::{BlockDevice, DiskCounts};
 use super::probe::{Calm, Probe};
 use super::scratch::Scratch;
 use super::{cleanup, sys};
-use crate::{Options, Outcome};
+use crate::{Options, Outcome, Progress};
 
 /// A contender's memory cap exceeds the memory that it is told to use by this part: a quarter. With
 /// less, a server that keeps its own limit could be killed. The rest serves as page cache, which
 /// favours servers that use it.
 const CAP_SLACK: u64 = 4;
+
+/// An experiment that is given a bench.
+pub type OnBench = fn(&Bench<'_>, &dyn Progress, &mut Outcome) -> Result<()>;
 
 /// The machine.
 pub struct Bench<'a> {
@@ -172,8 +175,26 @@ impl<'a> Bench<'a> {
         Ok(spec.extstore(&path, flash, sizes).capped(self.cap(memory)))
     }
 
-    /// Adds to the outcome what holds for all experiments on servers, and takes the second noise
-    /// probe.
+    /// Runs an experiment between the first noise probe and the second.
+    pub fn run(
+        options: &Options,
+        progress: &dyn Progress,
+        run: OnBench,
+        capped: bool,
+    ) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        run(&bench, progress, &mut outcome)?;
+        progress.step(1, 1, "last probe");
+        if capped {
+            bench.note_caps(&mut outcome);
+        }
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+
+    /// Adds to the outcome what holds for all experiments on the machine, and takes the second
+    /// noise probe.
     pub fn finish(&self, outcome: &mut Outcome) -> Result<()> {
         match &self.device {
             Ok(device) => outcome.device = device.describe(),
@@ -182,6 +203,13 @@ impl<'a> Bench<'a> {
                 format!("the kernel's disk statistics are not available: {why}"),
             ),
         }
+        self.calm.compare(&self.probe.look()?, outcome);
+        Ok(())
+    }
+
+    /// Adds to the outcome what holds for all experiments whose contenders have a cap on memory and
+    /// a core of their own.
+    pub fn note_caps(&self, outcome: &mut Outcome) {
         let capped = match &self.caps {
             Ok(()) => json!(format!(
                 "each server's memory is capped by cgroup at {} % of what it is told to use",
@@ -193,8 +221,6 @@ impl<'a> Bench<'a> {
         outcome.setting("memcached", json!(self.memcached.as_ref().ok()));
         outcome.setting("server_core", self.server_core());
         outcome.setting("load_core", self.load_core());
-        self.calm.compare(&self.probe.look()?, outcome);
-        Ok(())
     }
 }
 

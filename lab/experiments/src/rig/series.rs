@@ -30,19 +30,6 @@ pub fn put_so_far(key: &str, figure: &Figure) {
 /// The figure of each round, or the reason why there is none.
 pub type Rounds = Result<Vec<f64>, String>;
 
-/// The end of an experiment: its tables, the machine, and whether the machine was calm.
-pub fn end(
-    bench: &Bench<'_>,
-    steps: &Steps<'_>,
-    mut outcome: Outcome,
-    tables: impl IntoIterator<Item = Table>,
-) -> Result<Outcome> {
-    steps.next("last probe");
-    outcome.tables.extend(tables);
-    bench.finish(&mut outcome)?;
-    Ok(outcome)
-}
-
 /// One figure divided by another.
 /// If one is missing, its reason.
 pub fn ratio(over: &Figure, under: &Figure) -> Figure {
