@@ -25,7 +25,7 @@ use super::dbm_paper::written;
 use crate::commits::ours::Ours;
 use crate::commits::rival::LMDB;
 use crate::commits::{Contender, Order, Work, key, value};
-use crate::rig::{Bench, Steps, process, ratio};
+use crate::rig::{Bench, Reason, Steps, process, ratio};
 use crate::{
     Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
 };
@@ -116,7 +116,7 @@ pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -
     let per_update = pages(batch, leaves);
     let one = Ok(pages(single, commits));
     let lmdb = lmdb(scratch, &home, keys, &work).map(|bytes| pages(bytes, commits));
-    let lmdb = lmdb.map_err(|error| format!("{error:#}"));
+    let lmdb = lmdb.reason();
     let mut table = Table::titled("Pages written");
     for (what, figure) in [
         ("ours, a changed leaf and its checkpoint", &Ok(per_update)),
@@ -146,7 +146,7 @@ fn lmdb(programs: &Path, home: &Path, keys: u64, work: &Work) -> Result<u64> {
     let started = LMDB.start(programs, &home.join("lmdb"), true);
     let mut rival = started.map_err(|why| anyhow!(why))?;
     rival.fill(keys)?;
-    let count = |pid| process::write_calls(pid).map_err(|why| anyhow!(why));
+    let count = |pid| process::write_calls(pid);
     let before = count(rival.pid())?;
     rival.run(work)?;
     let after = count(rival.pid())?;

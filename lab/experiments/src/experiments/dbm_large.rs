@@ -23,7 +23,7 @@ use crate::commits::turns::COLUMNS;
 use crate::commits::{Contender, Order, Ran, Turns, Work};
 use crate::rig::cgroup::MemoryCap;
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, process};
+use crate::rig::{Bench, Reason, Steps, process};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Threads, and what the keys have for them.
@@ -108,17 +108,14 @@ pub fn measure(
     let reads = |ours: &mut Ours| {
         ours.run(&reading)?;
         let pid = std::process::id();
-        let before = process::io(pid).map_err(|why| anyhow!(why))?;
+        let before = process::io(pid)?;
         ours.run(&reading)?;
-        let after = process::io(pid).map_err(|why| anyhow!(why))?;
+        let after = process::io(pid)?;
         Ok((after.read - before.read) as f64 / 4096.0 / sizes.gets as f64)
     };
     steps.next("reads of a get");
     let per_get: Result<f64> = reads(&mut ours);
-    outcome.put(
-        "reads_per_get",
-        per_get.map_err(|error| format!("{error:#}")),
-    );
+    outcome.put("reads_per_get", per_get.reason());
     steps.next("filling LMDB");
     let lmdb = lmdb(scratch, sizes.keys, cap);
     let mut turns = Turns::new();

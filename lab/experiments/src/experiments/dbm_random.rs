@@ -21,7 +21,7 @@ use crate::commits::rival::{BERKELEY, LEVELDB, LMDB, ROCKSDB, SQLITE};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, median, put_so_far};
+use crate::rig::{Bench, Reason, Steps, median, put_so_far};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Updates a transaction.
@@ -91,9 +91,7 @@ pub fn measure(
             steps.next(&format!("round {}: {name}", round + 1));
         });
         let now = bytes_of(&home.join(OURS)).map(|bytes| bytes as f64 / live);
-        space = now
-            .map_err(|error| format!("{error:#}"))
-            .map(|now| now.max(space.unwrap_or(0.0)));
+        space = now.reason().map(|now| now.max(space.unwrap_or(0.0)));
         put_so_far("space_over_live", &space);
         for kind in rivals {
             let over = turns.over(OURS, kind.name, Ran::rate);

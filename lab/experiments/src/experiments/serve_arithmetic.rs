@@ -327,7 +327,7 @@ fn touch(server: &Server, items: &Items) -> Result<Cost> {
     let mut client = Client::connect(server.address)?;
     let look = || -> Result<_> {
         let cpu = ProcessCpu::read(server.pid()).map_err(|why| anyhow!(why))?;
-        Ok((cpu, process::io(server.pid()).map_err(|why| anyhow!(why))?))
+        Ok((cpu, process::io(server.pid())?))
     };
     let before = look()?;
     let done = client.for_keys("touch", " 0", "TOUCHED", &space, 0..items.keys)?;

@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, over};
+use crate::rig::{Bench, Figure, Items, Load, Reason, Series, Spec, Steps, Window, over};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Most of its core that one worker may use in the open loop, in percent.
@@ -110,10 +110,10 @@ impl Run<'_> {
         let server = self
             .spec(threads, items, flash)
             .start(&self.bench.scratch)
-            .map_err(|error| format!("{error:#}"))?;
+            .reason()?;
         self.outcome
             .setting(format!("command_{}", server.name), server.command.clone());
-        traffic::fill(self.bench, &server, items, None).map_err(|error| format!("{error:#}"))?;
+        traffic::fill(self.bench, &server, items, None).reason()?;
         Ok(server)
     }
 
@@ -129,8 +129,8 @@ impl Run<'_> {
                 ..Load::gets(CONNECTIONS)
             };
             let time = Duration::from_secs(2);
-            let window = traffic::measure(self.bench, server, items, &load.round(round), time)
-                .map_err(|error| format!("{error:#}"))?;
+            let window =
+                traffic::measure(self.bench, server, items, &load.round(round), time).reason()?;
             if window.server_percent() <= BUSY && window.rate() >= rate * 0.99 {
                 return Ok(rate);
             }

@@ -23,7 +23,7 @@ use crate::rig::contender::Cap;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, over, process};
+use crate::rig::{Bench, Items, Load, Reason, Series, Spec, Steps, Window, over, process};
 use crate::{
     Bar, Experiment, Measure, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged,
 };
@@ -226,7 +226,7 @@ impl Run<'_> {
             }?;
             Ok(server)
         };
-        fill(spec?).map_err(|error| format!("{error:#}"))
+        fill(spec?).reason()
     }
 
     /// Requests a contender's items as in the measurement, so that DRAM has the popular ones.

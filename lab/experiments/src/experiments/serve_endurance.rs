@@ -29,7 +29,7 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, ratio};
+use crate::rig::{Bench, Items, Load, Reason, Server, Spec, Steps, Window, ratio};
 use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table};
 use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
 use senko_plan::requests::{self, Requests};
@@ -276,7 +276,7 @@ impl Run<'_> {
             let written = self
                 .full(&self.spec(name, more))
                 .and_then(|server| self.steady(&server, self.flash as f64));
-            rows.push((name, written.map_err(|error| format!("{error:#}"))));
+            rows.push((name, written.reason()));
         }
         // A quarter of the rate without a budget, so that the budget is the limit.
         let free = rows[0]
@@ -287,7 +287,7 @@ impl Run<'_> {
         let option = format!("{}m/s", budget >> 20);
         let spec = self.spec("budget", &["--flash-write-budget", &option]);
         let written = self.budget(&spec);
-        rows.push(("budget", written.map_err(|error| format!("{error:#}"))));
+        rows.push(("budget", written.reason()));
         for (name, written) in &rows {
             let Ok(written) = written else { continue };
             let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);

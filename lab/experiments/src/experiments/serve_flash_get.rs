@@ -39,7 +39,9 @@ use serde_json::json;
 use crate::rig::fio::{self, Job, Reads};
 use crate::rig::series::{COLUMNS, Contender, end, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
-use crate::rig::{Bench, Items, Load, Memtier, Series, Server, Spec, Steps, Window, median, over};
+use crate::rig::{
+    Bench, Items, Load, Memtier, Reason, Series, Server, Spec, Steps, Window, median, over,
+};
 use crate::{
     Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
     untested,
@@ -276,9 +278,7 @@ impl Run<'_> {
     fn start(&mut self, spec: Result<Spec, String>, items: &Items, rate: Option<f64>) -> Contender {
         let spec = spec?;
         self.steps.next(&format!("filling {}", spec.name));
-        let server = spec
-            .start(&self.bench.scratch)
-            .map_err(|error| format!("{error:#}"))?;
+        let server = spec.start(&self.bench.scratch).reason()?;
         self.outcome
             .setting(format!("command_{}", server.name), server.command.clone());
         match rate {
@@ -286,7 +286,7 @@ impl Run<'_> {
             rate => traffic::fill(self.bench, &server, items, rate)
                 .and_then(|_| traffic::mend(self.bench, &server, items)),
         }
-        .map_err(|error| format!("{error:#}"))?;
+        .reason()?;
         Ok(server)
     }
 
@@ -412,7 +412,7 @@ impl Run<'_> {
         let of = (file.as_path(), span / PAGE_SIZE as u64);
         let spec = self.bench.floor("floor", of, page_value())?;
         let server = spec.start(&self.bench.scratch);
-        server.map_err(|error| format!("{error:#}"))
+        server.reason()
     }
 
     /// The device's rate on the one file and on the other. Some devices keep a part of their data
@@ -512,7 +512,7 @@ impl Run<'_> {
     fn written_span(&self, look: &Look<'_>) -> Result<(PathBuf, u64), String> {
         let (name, server) = look.server;
         let server = server.as_ref().map_err(Clone::clone)?;
-        let stats = server.stats().map_err(|error| format!("{error:#}"))?;
+        let stats = server.stats().reason()?;
         match written(&stats) {
             Some((bytes, kind)) if bytes > 0.0 => {
                 let file = self.bench.scratch.path(&format!("{name}.{kind}"));

@@ -200,9 +200,7 @@ impl Run<'_> {
             .with(&["--region", region]);
         let empty = self.start(&empty)?;
         thread::sleep(Duration::from_millis(500));
-        let before = process::memory(empty.pid())
-            .map_err(|why| anyhow!(why))?
-            .resident;
+        let before = process::memory(empty.pid())?.resident;
         drop(empty);
 
         self.steps.next("filling flash with small items");
@@ -226,7 +224,7 @@ impl Run<'_> {
             get("flash_index_bytes")?,
             get("flash_reclaimed_regions")?,
         );
-        let memory_full = process::memory(full.pid()).map_err(|why| anyhow!(why))?;
+        let memory_full = process::memory(full.pid())?;
         if reclaimed == 0.0 {
             return Err(anyhow!("flash was not full: no region was reclaimed"));
         }
@@ -434,7 +432,7 @@ impl Run<'_> {
             let window = window?;
             self.window("senko", what, &window);
             rates.push(window.rate());
-            resident.push(memory.map_err(|why| anyhow!(why))?);
+            resident.push(memory?);
         }
         let mut table = Table::titled("Resident memory");
         for (second, bytes) in samples {

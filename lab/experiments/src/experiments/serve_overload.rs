@@ -26,7 +26,7 @@ use crate::rig::probe::on_core;
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF, us};
 use crate::rig::{
-    Bench, Certificate, Items, Load, Series, Server, Spec, Steps, Window, process, sys,
+    Bench, Certificate, Items, Load, Reason, Series, Server, Spec, Steps, Window, process, sys,
 };
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
@@ -129,8 +129,7 @@ impl Run<'_> {
         let memcached = self.bench.memcached("memcached", memory);
         let mut memcached = memcached.and_then(|spec| {
             let spec = spec.with(&["-c", &limit]).capped(None);
-            self.start(spec, None, &certificate, &items)
-                .map_err(|error| format!("{error:#}"))
+            self.start(spec, None, &certificate, &items).reason()
         });
         for turn in 0..self.turns {
             self.turn(&mut senko, &items, turn)?;
@@ -154,9 +153,7 @@ impl Run<'_> {
             "the crowd was not there: {:?}",
             senko.crowd
         );
-        let peak = process::memory(senko.server.pid())
-            .map_err(|why| anyhow!(why))?
-            .peak;
+        let peak = process::memory(senko.server.pid())?.peak;
         self.outcome.setting("cap_bytes", memory);
         self.outcome
             .bar("rss_over_cap", peak as f64 / memory as f64);

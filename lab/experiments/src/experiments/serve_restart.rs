@@ -115,8 +115,7 @@ impl<'a> Victim<'a> {
         let server = spec.start(&run.bench.scratch)?;
         run.outcome
             .setting(format!("command_{}", server.name), server.command.clone());
-        let files = process::mapped(server.pid(), Path::new("/dev/shm"));
-        let files = files.map_err(|why| anyhow!(why))?;
+        let files = process::mapped(server.pid(), Path::new("/dev/shm"))?;
         // They lie in a folder of the server's own.
         let mut folders: Vec<_> = files
             .iter()

@@ -19,7 +19,7 @@ use senko_io::PAGE_SIZE;
 use crate::rig::certificate::CIPHER;
 use crate::rig::series::{COLUMNS, Contender, take_turn};
 use crate::rig::traffic;
-use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, over};
+use crate::rig::{Bench, Certificate, Items, Load, Reason, Series, Spec, Steps, Window, over};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 const CONNECTIONS: usize = 64;
@@ -85,12 +85,10 @@ impl Run<'_> {
         let certificate = self.certificate.as_ref().map_err(Clone::clone)?;
         let spec = spec?.tls(certificate)?;
         self.steps.next(&format!("filling {}", spec.name));
-        let server = spec
-            .start(&self.bench.scratch)
-            .map_err(|error| format!("{error:#}"))?;
+        let server = spec.start(&self.bench.scratch).reason()?;
         self.outcome
             .setting(format!("command_{}", server.name), server.command.clone());
-        traffic::fill(self.bench, &server, items, None).map_err(|error| format!("{error:#}"))?;
+        traffic::fill(self.bench, &server, items, None).reason()?;
         Ok(server)
     }
 

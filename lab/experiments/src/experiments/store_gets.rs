@@ -33,7 +33,7 @@ use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
-use crate::rig::{Bench, Figure, Steps, median};
+use crate::rig::{Bench, Figure, Reason, Steps, median};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_most, judged};
 
 /// Our store with the thesis's map, in tables.
@@ -178,9 +178,9 @@ impl<'a> Run<'a> {
             .ok_or_else(|| anyhow!("senko does not say which file its reads go to"))?;
         steps.next("filling senko with the thesis's map");
         let with_bloom = plan.clone().cache(0).bloom();
-        let bloom = side(bench, OURS, &with_bloom, outcome).map_err(|error| format!("{error:#}"));
+        let bloom = side(bench, OURS, &with_bloom, outcome).reason();
         steps.next("filling the rival");
-        let rival = side(bench, RIVAL, plan, outcome).map_err(|error| format!("{error:#}"));
+        let rival = side(bench, RIVAL, plan, outcome).reason();
         // The file is a little larger than its live contents, and its end may never have been
         // written.
         let span = plan.tuning.live_bytes();

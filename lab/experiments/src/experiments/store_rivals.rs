@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Steps, ratio};
+use crate::rig::{Bench, Reason, Steps, ratio};
 use crate::{Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Ours and the others.
@@ -99,9 +99,7 @@ impl Run<'_> {
         let mut shown = Err(String::new());
         for times in MEMORY_TIMES {
             self.plan = told.clone().memory(told.tuning.memory * times);
-            shown = self
-                .engine(engine, outcome)
-                .map_err(|error| format!("{error:#}"));
+            shown = self.engine(engine, outcome).reason();
             let killed = shown.as_ref().is_err_and(|why| why.contains("SIGKILL"));
             if !killed || engine == OURS {
                 outcome.setting(

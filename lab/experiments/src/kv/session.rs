@@ -218,7 +218,7 @@ impl<'a> Session<'a> {
 
     /// Its memory now.
     pub fn memory(&self) -> Result<Memory> {
-        process::memory(self.pid()).map_err(|why| anyhow!(why))
+        process::memory(self.pid())
     }
 
     fn send(&mut self, request: &Request) -> Result<()> {
@@ -440,7 +440,7 @@ impl Before {
     fn look(session: &Session<'_>) -> Result<Before> {
         Ok(Before {
             disk: session.bench.disk_counts(),
-            io: process::io(session.pid()).map_err(|why| anyhow!(why))?,
+            io: process::io(session.pid())?,
             cpu: ProcessCpu::read(session.pid()).map_err(|why| anyhow!(why))?,
         })
     }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
+
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -34,12 +36,15 @@ pub fn kernel_bytes(file: &str, name: &str) -> Option<u64> {
     number.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("{path} cannot be read"))
+}
+
 /// Memory of process `pid`.
-pub fn memory(pid: u32) -> Result<Memory, String> {
+pub fn memory(pid: u32) -> Result<Memory> {
     let path = format!("/proc/{pid}/status");
-    let text =
-        fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
-    parse_memory(&text).ok_or_else(|| format!("{path} has an unknown form"))
+    let text = read(&path)?;
+    parse_memory(&text).with_context(|| format!("{path} has an unknown form"))
 }
 
 fn parse_memory(status: &str) -> Option<Memory> {
@@ -58,11 +63,10 @@ fn parse_memory(status: &str) -> Option<Memory> {
 }
 
 /// Bytes that process `pid` has read and written so far.
-pub fn io(pid: u32) -> Result<Io, String> {
+pub fn io(pid: u32) -> Result<Io> {
     let path = format!("/proc/{pid}/io");
-    let text =
-        fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
-    parse_io(&text).ok_or_else(|| format!("{path} has an unknown form"))
+    let text = read(&path)?;
+    parse_io(&text).with_context(|| format!("{path} has an unknown form"))
 }
 
 fn parse_io(text: &str) -> Option<Io> {
@@ -77,20 +81,18 @@ fn parse_io(text: &str) -> Option<Io> {
 }
 
 /// Bytes that process `pid` passed to write calls, whether or not they reached a device.
-pub fn write_calls(pid: u32) -> Result<u64, String> {
+pub fn write_calls(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/io");
-    let text =
-        fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    let text = read(&path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("wchar:"));
     let bytes = line.and_then(|number| number.trim().parse().ok());
-    bytes.ok_or_else(|| format!("{path} has an unknown form"))
+    bytes.with_context(|| format!("{path} has an unknown form"))
 }
 
 /// The files in `folder` that process `pid` has mapped, each once.
-pub fn mapped(pid: u32, folder: &Path) -> Result<Vec<PathBuf>, String> {
+pub fn mapped(pid: u32, folder: &Path) -> Result<Vec<PathBuf>> {
     let path = format!("/proc/{pid}/maps");
-    let text =
-        fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    let text = read(&path)?;
     Ok(parse_mapped(&text, folder))
 }
 
