@@ -448,12 +448,8 @@ impl Run<'_> {
         };
         put(Popularity::Sequential, self.sizes.keys)?;
         put(Popularity::Uniform, self.sizes.updates)?;
-        let stats = server.stats()?;
-        let items = stats
-            .get("curr_items")
-            .context("the server does not count its items")?;
         Ok(Left {
-            held: items / self.sizes.keys as f64,
+            held: server.stat("curr_items")? / self.sizes.keys as f64,
             _server: Some(server),
         })
     }

@@ -193,16 +193,12 @@ fn start(
         Tier::Flash => {
             let flash = (keys * 160).next_multiple_of(1 << 20);
             bench.scratch.need(flash)?;
-            bench
-                .senko(name, memory)
-                .flash(&bench.scratch.path("counters"), flash)
+            bench.on_flash(name, memory, flash)
         }
         Tier::Dram => bench.senko(name, memory).dram_only(),
         Tier::Memcached => bench.memcached(name, memory).map_err(|why| anyhow!(why))?,
     };
-    let server = spec.start(&bench.scratch)?;
-    outcome.setting(format!("command_{name}"), server.command.clone());
-    Ok(server)
+    bench.start(&spec, outcome)
 }
 
 /// All commands, and the mix, on the items of one server.

@@ -95,10 +95,8 @@ impl Run<'_> {
                 .senko(&name, items.keys * 1536 + (64 << 20))
                 .dram_only(),
             Some(bytes) => {
-                let path = self.bench.scratch.path(&format!("{name}.flash"));
-                self.bench
-                    .senko(&name, (bytes / 8).max(64 << 20))
-                    .flash(&path, bytes / 2 * 3)
+                let memory = (bytes / 8).max(64 << 20);
+                self.bench.on_flash(&name, memory, bytes / 2 * 3)
             }
         }
         .with(&["-t", &count])
@@ -107,12 +105,8 @@ impl Run<'_> {
 
     fn start(&mut self, threads: usize, items: &Items, flash: Option<u64>) -> Contender {
         self.steps.next(&format!("filling {threads} worker(s)"));
-        let server = self
-            .spec(threads, items, flash)
-            .start(&self.bench.scratch)
-            .reason()?;
-        self.outcome
-            .setting(format!("command_{}", server.name), server.command.clone());
+        let spec = self.spec(threads, items, flash);
+        let server = self.bench.start(&spec, self.outcome).reason()?;
         traffic::fill(self.bench, &server, items, None).reason()?;
         Ok(server)
     }

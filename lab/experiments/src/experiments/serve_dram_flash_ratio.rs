@@ -271,12 +271,8 @@ impl Run<'_> {
         });
         let swap = self.fill(swap, &name_of("swap"), items, Filling::CappedAfter(room));
         let old = Instant::now() + MEMCACHED_BUMP;
-        let flash = self.bench.scratch.path("senko.flash");
-        let senko = self
-            .bench
-            .senko("senko", memory)
-            .flash(&flash, room)
-            .with(&["-c", "128"]);
+        let senko = self.bench.on_flash("senko", memory, room);
+        let senko = senko.with(&["-c", "128"]);
         let senko = self.fill(Ok(senko), &name_of("senko"), items, Filling::Fast);
         let extstore = self
             .bench

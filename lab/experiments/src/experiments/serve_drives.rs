@@ -120,8 +120,7 @@ fn compare(
             let path = bench.scratch.path(&format!("drives-{files}-{file}"));
             spec = spec.flash(&path, flash / files);
         }
-        let server = spec.start(&bench.scratch)?;
-        outcome.setting(format!("command_{files}"), server.command.clone());
+        let server = bench.start(&spec, outcome)?;
         traffic::fill_fast(bench, &server, &items)?;
         let series = Series::new(
             &format!("{files} files"),

@@ -147,35 +147,21 @@ impl Run<'_> {
     }
 
     fn spec(&self, name: &str, more: &[&str]) -> Spec {
-        let path = self.bench.scratch.path(&format!("{name}.flash"));
-        self.bench
-            .senko(name, self.memory)
-            .flash(&path, self.flash)
-            .with(more)
+        let spec = self.bench.on_flash(name, self.memory, self.flash);
+        spec.with(more)
     }
 
     /// A server whose flash is full.
     fn full(&mut self, spec: &Spec) -> Result<Server> {
         self.steps.next(&format!("filling {}", spec.name));
-        let server = spec.start(&self.bench.scratch)?;
-        self.outcome
-            .setting(format!("command_{}", server.name), server.command.clone());
+        let server = self.bench.start(spec, &mut self.outcome)?;
         let items = self.items();
         traffic::fill_fast(self.bench, &server, &items)?;
-        let written = |server: &Server| {
-            Ok::<f64, anyhow::Error>(
-                server
-                    .stats()?
-                    .get("flash_written_bytes")
-                    .copied()
-                    .unwrap_or(0.0),
-            )
-        };
         // Writes as much as the flash holds under the load itself. Items reclaimed later have then
         // existed as long as in the steady state.
-        let filled = written(&server)?;
+        let filled = server.stat("flash_written_bytes")?;
         let start = Instant::now();
-        while written(&server)? < filled + self.flash as f64 {
+        while server.stat("flash_written_bytes")? < filled + self.flash as f64 {
             ensure!(
                 start.elapsed() < LONGEST,
                 "{} did not fill its flash in time",
@@ -197,7 +183,7 @@ impl Run<'_> {
 
     /// One period of overwriting. Each draws other keys.
     fn stretch(&self, server: &Server, time: Duration) -> Result<Window> {
-        let round = server.stats()?.get("cmd_set").copied().unwrap_or(0.0) as usize;
+        let round = server.stat("cmd_set")? as usize;
         traffic::measure(
             self.bench,
             server,
@@ -331,21 +317,10 @@ impl Run<'_> {
     /// Writes under a budget, after the burst that it allows was used up.
     fn budget(&mut self, spec: &Spec) -> Result<Written> {
         self.steps.next("under a budget");
-        let server = spec.start(&self.bench.scratch)?;
-        self.outcome
-            .setting("command_budget", server.command.clone());
+        let server = self.bench.start(spec, &mut self.outcome)?;
         traffic::fill_fast(self.bench, &server, &self.items())?;
-        let refused = |server: &Server| {
-            Ok::<f64, anyhow::Error>(
-                server
-                    .stats()?
-                    .get("flash_drops_budget")
-                    .copied()
-                    .unwrap_or(0.0),
-            )
-        };
         let start = Instant::now();
-        while refused(&server)? == 0.0 {
+        while server.stat("flash_drops_budget")? == 0.0 {
             ensure!(start.elapsed() < LONGEST, "the budget was never used up");
             self.stretch(&server, Duration::from_secs(1))?;
         }

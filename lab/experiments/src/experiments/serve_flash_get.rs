@@ -278,9 +278,7 @@ impl Run<'_> {
     fn start(&mut self, spec: Result<Spec, String>, items: &Items, rate: Option<f64>) -> Contender {
         let spec = spec?;
         self.steps.next(&format!("filling {}", spec.name));
-        let server = spec.start(&self.bench.scratch).reason()?;
-        self.outcome
-            .setting(format!("command_{}", server.name), server.command.clone());
+        let server = self.bench.start(&spec, self.outcome).reason()?;
         match rate {
             None => traffic::fill_fast(self.bench, &server, items).map(drop),
             rate => traffic::fill(self.bench, &server, items, rate)
@@ -312,16 +310,6 @@ impl Run<'_> {
         all
     }
 
-    fn flash_file(&self, name: &str) -> PathBuf {
-        self.bench.scratch.path(&format!("{name}.flash"))
-    }
-
-    fn senko(&self, name: &str, memory: u64, flash: u64) -> Spec {
-        self.bench
-            .senko(name, memory)
-            .flash(&self.flash_file(name), flash)
-    }
-
     /// One page an item: the bars against fio and extstore, the curve, the mixes.
     fn pages(&mut self) -> Result<()> {
         let items = Items::fixed(self.sizes.keys, KEY, page_value());
@@ -330,7 +318,7 @@ impl Run<'_> {
         let room = data / 2 * 3;
         self.bench.scratch.need(room + room)?;
         let senko = self.start(
-            Ok(self.senko("senko", self.sizes.memory, room)),
+            Ok(self.bench.on_flash("senko", self.sizes.memory, room)),
             &items,
             None,
         );
@@ -411,8 +399,7 @@ impl Run<'_> {
         let (file, span) = self.written_span(&look)?;
         let of = (file.as_path(), span / PAGE_SIZE as u64);
         let spec = self.bench.floor("floor", of, page_value())?;
-        let server = spec.start(&self.bench.scratch);
-        server.reason()
+        spec.start(&self.bench.scratch).reason()
     }
 
     /// The device's rate on the one file and on the other. Some devices keep a part of their data
@@ -757,7 +744,7 @@ impl Run<'_> {
         let data = keys * 2 * PAGE_SIZE as u64;
         self.bench.scratch.need(data / 8 * (9 + 6))?;
         let senko = self.start(
-            Ok(self.senko("senko-4096", memory, data / 8 * 9)),
+            Ok(self.bench.on_flash("senko-4096", memory, data / 8 * 9)),
             &items,
             None,
         );
@@ -867,7 +854,11 @@ impl Run<'_> {
             let data = keys * (RECORD_HEADER + KEY + value + 32) as u64;
             self.bench.scratch.need(data / 2 * (3 + 4))?;
             let (one, two) = (format!("senko-{value}"), format!("extstore-{value}"));
-            let senko = self.start(Ok(self.senko(&one, memory, data / 2 * 3)), &items, None);
+            let senko = self.start(
+                Ok(self.bench.on_flash(&one, memory, data / 2 * 3)),
+                &items,
+                None,
+            );
             let spec = self
                 .bench
                 .extstore(&two, memory, (data * 2).max(256 << 20))

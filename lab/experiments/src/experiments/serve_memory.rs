@@ -168,10 +168,7 @@ impl Reads {
 
 impl Run<'_> {
     fn start(&mut self, spec: &Spec) -> Result<Server> {
-        let server = spec.start(&self.bench.scratch)?;
-        self.outcome
-            .setting(format!("command_{}", server.name), server.command.clone());
-        Ok(server)
+        self.bench.start(spec, self.outcome)
     }
 
     fn window(&mut self, contender: &str, what: &str, window: &Window) {
@@ -189,14 +186,12 @@ impl Run<'_> {
         // The index's bytes for each, and the fixed parts that `--memory` has to cover.
         let memory = (on_flash * 10 + (25 << 20)).next_multiple_of(1 << 20);
         self.bench.scratch.need(flash)?;
-        let path = self.bench.scratch.path("items.flash");
         let region = "1m";
         self.steps.next("an empty server");
         // The server needs at least four regions and the label.
         let empty = self
             .bench
-            .senko("empty", memory)
-            .flash(&path, 5 << 20)
+            .on_flash("empty", memory, 5 << 20)
             .with(&["--region", region]);
         let empty = self.start(&empty)?;
         thread::sleep(Duration::from_millis(500));
@@ -206,8 +201,7 @@ impl Run<'_> {
         self.steps.next("filling flash with small items");
         let full = self
             .bench
-            .senko("full", memory)
-            .flash(&path, flash)
+            .on_flash("full", memory, flash)
             .with(&["--region", region]);
         let full = self.start(&full)?;
         let window = traffic::fill_fast(self.bench, &full, &items)?;
@@ -259,8 +253,7 @@ impl Run<'_> {
             self.steps.next(&format!("keys of {key} bytes"));
             let items = Items::fixed(keys, key, 1000);
             let name = format!("keys-{key}");
-            let path = self.bench.scratch.path(&format!("{name}.flash"));
-            let server = self.start(&self.bench.senko(&name, memory).flash(&path, flash))?;
+            let server = self.start(&self.bench.on_flash(&name, memory, flash))?;
             traffic::fill_fast(self.bench, &server, &items)?;
             let stats = server.stats()?;
             let of = |name: &str| stats.get(name).copied().unwrap_or(f64::NAN);
@@ -299,9 +292,7 @@ impl Run<'_> {
         // Room for everything to be written several times, so that there is no reclaim.
         let flash = (keys * 1365 * 3).next_multiple_of(1 << 20);
         self.bench.scratch.need(flash)?;
-        let path = self.bench.scratch.path("reads.flash");
-        let server = self.bench.senko("reads", memory).flash(&path, flash);
-        let server = self.start(&server)?;
+        let server = self.start(&self.bench.on_flash("reads", memory, flash))?;
         self.steps.next("filling a server to count its reads");
         traffic::fill_fast(self.bench, &server, &items)?;
         self.steps.next("gets, misses, sets");
@@ -333,7 +324,7 @@ impl Run<'_> {
         // Commands on items in DRAM do not read, and must not count. After uniform sets, DRAM has a
         // random part of the keys, and deletes bring none. Before the counted touches, other
         // touches fill DRAM.
-        let in_dram = server.stats()?.get("dram_items").copied().unwrap_or(0.0);
+        let in_dram = server.stat("dram_items")?;
         let on_flash = 1.0 - in_dram / keys as f64;
         self.outcome.setting("share_on_flash", on_flash);
         let third = |n| keys / 3 * n..keys / 3 * (n + 1);
@@ -388,9 +379,7 @@ impl Run<'_> {
         let flash = memory * 4;
         self.bench.scratch.need(flash)?;
         let items = Items::etc(self.bench.scaled(1_000_000, 8_000_000), 200_000);
-        let path = self.bench.scratch.path("burst.flash");
-        let server = self.bench.senko("burst", memory).flash(&path, flash);
-        let server = self.start(&server)?;
+        let server = self.start(&self.bench.on_flash("burst", memory, flash))?;
         self.steps.next("filling a server for a burst");
         traffic::fill_fast(self.bench, &server, &items)?;
         self.steps.next("steady, burst, recovery");

@@ -169,10 +169,8 @@ impl Run<'_> {
         items: &Items,
     ) -> Result<Contender> {
         let spec = spec.tls(certificate).map_err(|why| anyhow!(why))?;
-        let server = spec.start(&self.bench.scratch)?;
+        let server = self.bench.start(&spec, self.outcome)?;
         let name = server.name.clone();
-        self.outcome
-            .setting(format!("command_{name}"), server.command.clone());
         self.steps.next(&format!("filling {name}"));
         traffic::fill_fast(self.bench, &server, items)?;
         self.steps.next(&format!("the peak of {name}"));

@@ -112,9 +112,7 @@ impl<'a> Victim<'a> {
         items: &'a Items,
         count: &'static str,
     ) -> Result<Victim<'a>> {
-        let server = spec.start(&run.bench.scratch)?;
-        run.outcome
-            .setting(format!("command_{}", server.name), server.command.clone());
+        let server = run.bench.start(&spec, run.outcome)?;
         let files = process::mapped(server.pid(), Path::new("/dev/shm"))?;
         // They lie in a folder of the server's own.
         let mut folders: Vec<_> = files
@@ -138,9 +136,7 @@ impl<'a> Victim<'a> {
     }
 
     fn items(&self) -> Result<f64> {
-        let stats = self.server.stats()?;
-        let count = stats.get(self.count).copied();
-        count.with_context(|| format!("the server's statistics have no {}", self.count))
+        self.server.stat(self.count)
     }
 
     /// The share of a sample that is found: the same keys each time.
@@ -236,16 +232,12 @@ fn worst(all: &[Restarted], of: fn(&Restarted) -> f64, fold: fn(f64, f64) -> f64
 impl Run<'_> {
     fn spec(&self, name: &str, memory: u64, flash: u64) -> Result<Spec> {
         self.bench.scratch.need(flash)?;
-        let path = self.bench.scratch.path(&format!("{name}.flash"));
         let data = self.bench.scratch.path(&format!("{name}.data"));
         let data = data
             .to_str()
             .context("the scratch folder's name is not text")?;
-        Ok(self
-            .bench
-            .senko(name, memory)
-            .flash(&path, flash)
-            .with(&["--data-dir", data]))
+        let spec = self.bench.on_flash(name, memory, flash);
+        Ok(spec.with(&["--data-dir", data]))
     }
 
     fn flash(&mut self, rounds: u64) -> Result<()> {
@@ -282,7 +274,7 @@ impl Run<'_> {
             .with(&["--keep-dram"]);
         self.steps.next("filling DRAM");
         let victim = Victim::start(self, spec, &items, "curr_items")?;
-        let in_dram = victim.server.stats()?.get("dram_items").copied();
+        let in_dram = victim.server.stat("dram_items")?;
         self.outcome.setting("keep_dram_items", in_dram);
         let (victim, restarted) = victim.turn(self, End::Stop)?;
         victim.server.end(libc::SIGTERM)?;

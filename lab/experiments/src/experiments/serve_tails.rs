@@ -64,18 +64,10 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     // that it is full and reclaims.
     let items = Items::fixed(flash / 4096 * 3 / 10 * 13, 16, 1000);
     run.outcome.setting("keys", items.keys);
-    let spec = bench
-        .senko("senko", memory)
-        .flash(&bench.scratch.path("tails.flash"), flash);
-    let server = spec.start(&bench.scratch)?;
-    run.outcome.setting("command", server.command.clone());
+    let server = bench.start(&bench.on_flash("senko", memory, flash), run.outcome)?;
     run.steps.next("filling the flash");
     traffic::fill_fast(bench, &server, &items)?;
-    let reclaimed = server
-        .stats()?
-        .get("flash_reclaimed_regions")
-        .copied()
-        .unwrap_or(0.0);
+    let reclaimed = server.stat("flash_reclaimed_regions")?;
     run.outcome.setting("reclaimed_regions_before", reclaimed);
     let ended = run.tails(&server, &items, turns as usize, time);
     run.outcome.part(&["p999_mixed_over_readonly"], ended);

@@ -85,9 +85,7 @@ impl Run<'_> {
         let certificate = self.certificate.as_ref().map_err(Clone::clone)?;
         let spec = spec?.tls(certificate)?;
         self.steps.next(&format!("filling {}", spec.name));
-        let server = spec.start(&self.bench.scratch).reason()?;
-        self.outcome
-            .setting(format!("command_{}", server.name), server.command.clone());
+        let server = self.bench.start(&spec, self.outcome).reason()?;
         traffic::fill(self.bench, &server, items, None).reason()?;
         Ok(server)
     }
@@ -150,11 +148,8 @@ impl Run<'_> {
         let bytes = pages * PAGE_SIZE as u64;
         let items = Items::fixed(pages, 16, 3900);
         self.bench.scratch.need(bytes / 2 * 3)?;
-        let path = self.bench.scratch.path("tls.flash");
-        let spec = self
-            .bench
-            .senko("senko-flash", (bytes / 8).max(64 << 20))
-            .flash(&path, bytes / 2 * 3);
+        let memory = (bytes / 8).max(64 << 20);
+        let spec = self.bench.on_flash("senko-flash", memory, bytes / 2 * 3);
         let senko = self.start(Ok(spec), &items);
         let [plain, tls] = self.turns(&[("senko", &senko)], "flash", &items);
         let (plain, tls) = (&plain[0], &tls[0]);

@@ -70,12 +70,11 @@ fn compare(
         "100",
     ]);
     let servers = [
-        unwatched.start(&bench.scratch)?,
-        watched.start(&bench.scratch)?,
+        bench.start(&unwatched, outcome)?,
+        bench.start(&watched, outcome)?,
     ];
     for server in &servers {
         steps.next(&format!("filling {}", server.name));
-        outcome.setting(format!("command_{}", server.name), server.command.clone());
         traffic::fill(bench, server, &items, None)?;
     }
     let scrapes = AtomicU64::new(0);

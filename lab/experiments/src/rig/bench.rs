@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::cgroup::MemoryCap;
-use super::contender::{Cap, Spec};
+use super::contender::{Cap, Server, Spec};
 use super::device::{BlockDevice, DiskCounts};
 use super::probe::{Calm, Probe};
 use super::scratch::Scratch;
@@ -105,6 +105,19 @@ impl<'a> Bench<'a> {
     pub fn senko(&self, name: &str, memory: u64) -> Spec {
         Spec::senko(name, &self.options.program, self.server_core(), memory)
             .capped(self.cap(memory))
+    }
+
+    /// The same with a flash file of this many bytes.
+    pub fn on_flash(&self, name: &str, memory: u64, bytes: u64) -> Spec {
+        let path = self.scratch.path(&format!("{name}.flash"));
+        self.senko(name, memory).flash(&path, bytes)
+    }
+
+    /// Starts a server, and notes its command.
+    pub fn start(&self, spec: &Spec, outcome: &mut Outcome) -> Result<Server> {
+        let server = spec.start(&self.scratch)?;
+        outcome.setting(format!("command_{}", server.name), server.command.clone());
+        Ok(server)
     }
 
     /// The minimal sendfile server on the server's core, under a cap of `memory` bytes, with a file

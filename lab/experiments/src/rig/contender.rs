@@ -327,6 +327,13 @@ impl Server {
             .with_context(|| format!("{} gave no statistics", self.name))
     }
 
+    /// One of its statistics.
+    pub fn stat(&self, name: &str) -> Result<f64> {
+        let stats = self.stats()?;
+        let number = stats.get(name).copied();
+        number.with_context(|| format!("{}'s statistics have no {name}", self.name))
+    }
+
     /// Resets its counters.
     pub fn reset_stats(&self) -> Result<()> {
         let answer =
