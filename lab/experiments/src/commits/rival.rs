@@ -105,15 +105,10 @@ pub const BERKELEY: Kind = Kind {
 pub const ALL: [Kind; 7] = [LEVELDB, ROCKSDB, LMDB, SQLITE, GDBM, KYOTO, BERKELEY];
 
 impl Kind {
-    /// Compiles its program in `folder`, unless that was done already.
-    /// An error says how to install what is missing.
-    pub fn build(&self, folder: &Path) -> Result<PathBuf, String> {
-        self.build_with(folder, &[])
-    }
-
-    /// As [`Kind::build`], with other sizes than the source's: `VALUE`, bytes of a value, a
-    /// multiple of 8, and `WRITE_BUFFER`, bytes of RocksDB's write buffer.
-    fn build_with(&self, folder: &Path, sizes: &[(&str, u64)]) -> Result<PathBuf, String> {
+    /// Compiles its program in `folder`, unless that was done already, with other `sizes` than the
+    /// source's: `VALUE`, bytes of a value, a multiple of 8, and `WRITE_BUFFER`, bytes of RocksDB's
+    /// write buffer. An error says how to install what is missing.
+    pub fn build(&self, folder: &Path, sizes: &[(&str, u64)]) -> Result<PathBuf, String> {
         let of_sizes: String = sizes.iter().map(|(_, size)| format!("-{size}")).collect();
         let program = folder.join(format!("rival-{}{of_sizes}", self.name));
         if program.is_file() {
@@ -149,8 +144,7 @@ impl Kind {
         self.start_with(programs, folder, synced, &[])
     }
 
-    /// As [`Kind::start`], with other sizes than the source's: `VALUE`, bytes of a value, a
-    /// multiple of 8, and `WRITE_BUFFER`, bytes of RocksDB's write buffer.
+    /// As [`Kind::start`], with the sizes of [`Kind::build`].
     pub fn start_with(
         &self,
         programs: &Path,
@@ -158,7 +152,7 @@ impl Kind {
         synced: bool,
         sizes: &[(&str, u64)],
     ) -> Result<Rival, String> {
-        let program = self.build_with(programs, sizes)?;
+        let program = self.build(programs, sizes)?;
         let command = Command::new(&program);
         Rival::start_in(command, folder, synced, Vec::new())
             .map_err(|error| format!("{}: {error:#}", self.name))

@@ -8,11 +8,11 @@ use senko_dbm::Options as DbmOptions;
 
 use super::floor::{Cell, Floor};
 use super::ours::{OURS, Ours};
-use super::rival::Kind;
+use super::rival::{Kind, Rival};
 use super::{Contender, Ran, Work, percentile};
 use crate::kv::plan::cell;
 use crate::rig::{Figure, Rounds, median, some};
-use crate::{Table, so_far};
+use crate::{Outcome, Table, so_far};
 
 /// The headings of [`Turns::rows`].
 pub const COLUMNS: [&str; 7] = [
@@ -45,11 +45,15 @@ impl Turns {
     }
 
     /// Adds a contender. If it could not be started it is missing, and the others are measured.
-    pub fn add(&mut self, name: impl Into<String>, contender: Result<Box<dyn Contender>, String>) {
-        let mut contender = contender;
-        if let Ok(contender) = &mut contender {
+    pub fn add<C: Contender + 'static>(
+        &mut self,
+        name: impl Into<String>,
+        contender: Result<C, String>,
+    ) {
+        let contender = contender.map(|mut contender| {
             contender.pause();
-        }
+            Box::new(contender) as Box<dyn Contender>
+        });
         self.seats.push(Seat {
             name: name.into(),
             contender,
@@ -62,8 +66,7 @@ impl Turns {
         let cells = Cell::best();
         for cell in &cells {
             let path = folder.join(format!("floor-{}", cell.name()));
-            let floor: Box<dyn Contender> = Box::new(Floor::new(*cell, path));
-            self.add(cell.name(), Ok(floor));
+            self.add(cell.name(), Ok(Floor::new(*cell, path)));
         }
         cells.iter().map(Cell::name).collect()
     }
@@ -72,13 +75,12 @@ impl Turns {
     pub fn add_ours(&mut self, folder: &Path, synced: bool, options: DbmOptions, keys: u64) {
         let started = Ours::new(&folder.join(OURS), synced, options).and_then(|mut ours| {
             ours.fill(keys)?;
-            let ours: Box<dyn Contender> = Box::new(ours);
             Ok(ours)
         });
         self.add(OURS, started.map_err(|error| format!("{OURS}: {error:#}")));
     }
 
-    /// Adds a rival in the same way, compiled in `programs`. Returns its version.
+    /// Adds a rival in the same way, compiled in `programs`, and notes its version.
     pub fn add_rival(
         &mut self,
         kind: Kind,
@@ -86,7 +88,8 @@ impl Turns {
         folder: &Path,
         synced: bool,
         keys: u64,
-    ) -> Option<String> {
+        outcome: &mut Outcome,
+    ) {
         let started = kind.start(programs, &folder.join(kind.name), synced);
         let filled = started.and_then(|mut rival| match keys {
             0 => Ok(rival),
@@ -95,15 +98,21 @@ impl Turns {
                 Err(error) => Err(format!("{}: {error:#}", kind.name)),
             },
         });
-        let version = filled.as_ref().ok().map(|rival| rival.version.clone());
-        self.add(
-            kind.name,
-            filled.map(|rival| {
-                let rival: Box<dyn Contender> = Box::new(rival);
-                rival
-            }),
-        );
-        version
+        self.add_other(kind.name, filled, kind.settings, outcome);
+    }
+
+    /// Adds another engine that was started, and notes its version.
+    pub fn add_other(
+        &mut self,
+        name: &str,
+        rival: Result<Rival, String>,
+        settings: &str,
+        outcome: &mut Outcome,
+    ) {
+        if let Ok(rival) = &rival {
+            outcome.setting(name, format!("{}: {settings}", rival.version));
+        }
+        self.add(name, rival);
     }
 
     /// Runs one round. A contender that fails takes no further part.

@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use crate::commits::floor::{Cell, Floor};
 use crate::commits::write::Space;
-use crate::commits::{Contender, Order, Ran, Turns, Work};
+use crate::commits::{Order, Ran, Turns, Work};
 use crate::kv::plan::cell as shown;
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps};
@@ -55,8 +55,7 @@ pub fn measure(
     let mut turns = Turns::new();
     for cell in &cells {
         let path = scratch.path(&format!("floor-{}", cell.name()));
-        let floor: Box<dyn Contender> = Box::new(Floor::new(*cell, path));
-        turns.add(cell.name(), Ok(floor));
+        turns.add(cell.name(), Ok(Floor::new(*cell, path)));
     }
     let work = Work {
         commits: writes,

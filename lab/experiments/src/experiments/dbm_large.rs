@@ -119,15 +119,8 @@ pub fn measure(
     steps.next("filling LMDB");
     let lmdb = lmdb(scratch, sizes.keys, cap);
     let mut turns = Turns::new();
-    turns.add(OURS, Ok(Box::new(ours)));
-    turns.add(
-        LMDB.name,
-        lmdb.map(|rival| {
-            outcome.setting(LMDB.name, format!("{}: {}", rival.version, LMDB.settings));
-            let rival: Box<dyn Contender> = Box::new(rival);
-            rival
-        }),
-    );
+    turns.add(OURS, Ok(ours));
+    turns.add_other(LMDB.name, lmdb, LMDB.settings, outcome);
     let mut table = Table::new("Random gets, a transaction each", &COLUMNS);
     for (threads, name) in THREADS {
         turns.forget();
@@ -160,7 +153,7 @@ pub fn measure(
 /// LMDB, filled and then capped.
 fn lmdb(scratch: &Scratch, keys: u64, cap: Option<&MemoryCap>) -> Result<Rival, String> {
     let cap = cap.ok_or("without a cap on its memory, LMDB would have all in the page cache")?;
-    let program = LMDB.build(scratch.folder())?;
+    let program = LMDB.build(scratch.folder(), &[])?;
     let started = cap.fill_first(|| {
         let members = cap.members().map_err(|why| anyhow!(why))?;
         let folder = scratch.path("large").join(LMDB.name);

@@ -221,22 +221,10 @@ pub fn one(
     };
     turns.add_ours(&home, load.synced, DbmOptions::default(), 0);
     for kind in rival::ALL {
-        let version = turns.add_rival(kind, scratch.folder(), &home, load.synced, 0);
-        if let Some(version) = version {
-            outcome.setting(kind.name, format!("{version}: {}", kind.settings));
-        }
+        turns.add_rival(kind, scratch.folder(), &home, load.synced, 0, outcome);
     }
     let redb = rival::redb(lab, &home.join(REDB), load.synced);
-    if let Ok(redb) = &redb {
-        outcome.setting(REDB, format!("{}: 64 MiB cache", redb.version));
-    }
-    turns.add(
-        REDB,
-        redb.map(|redb| {
-            let redb: Box<dyn Contender> = Box::new(redb);
-            redb
-        }),
-    );
+    turns.add_other(REDB, redb, "64 MiB cache", outcome);
     let work = Work {
         commits: load.commits,
         records: load.records,

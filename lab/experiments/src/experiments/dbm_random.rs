@@ -72,10 +72,7 @@ pub fn measure(
     let rivals = [LEVELDB, ROCKSDB, LMDB, SQLITE, BERKELEY];
     for kind in rivals {
         steps.next(&format!("filling {}", kind.name));
-        let version = turns.add_rival(kind, scratch.folder(), &home, true, keys);
-        if let Some(version) = version {
-            outcome.setting(kind.name, format!("{version}: {}", kind.settings));
-        }
+        turns.add_rival(kind, scratch.folder(), &home, true, keys, outcome);
     }
     let live = (keys * (KEY_BYTES + VALUE_BYTES) as u64) as f64;
     let mut space = Err(format!("{OURS}: no round was measured"));

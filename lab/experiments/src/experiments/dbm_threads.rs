@@ -62,10 +62,7 @@ pub fn measure(
         let mut turns = Turns::new();
         turns.add_ours(&home, true, DbmOptions::default(), 0);
         for kind in &threaded {
-            let version = turns.add_rival(*kind, scratch.folder(), &home, true, 0);
-            if let Some(version) = version {
-                outcome.setting(kind.name, format!("{version}: {}", kind.settings));
-            }
+            turns.add_rival(*kind, scratch.folder(), &home, true, 0, outcome);
         }
         let work = Work {
             commits: threads * each,

@@ -178,9 +178,9 @@ fn one_that_fails_takes_no_figures_from_the_others() {
         }
     }
     let mut turns = Turns::new();
-    turns.add("absent", Err("absent is not installed".to_owned()));
+    turns.add::<Fails>("absent", Err("absent is not installed".to_owned()));
     for seconds in [1, 2, 4] {
-        turns.add(seconds.to_string(), Ok(Box::new(Fails(seconds))));
+        turns.add(seconds.to_string(), Ok(Fails(seconds)));
     }
     for seed in [7, 2, 9] {
         let work = Work {
