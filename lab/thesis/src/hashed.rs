@@ -17,7 +17,6 @@
 //! (about 7 % in full blocks). But pages with few elements of their own get many others, and a map
 //! sized for the mean would be useless for those. Both of the thesis's sizes can be requested.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -25,7 +24,7 @@ use senko_io::Device;
 
 use crate::bloom::PageMap;
 use crate::page::{self, PageWriter};
-use crate::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
+use crate::{Built, Geometry, Keys, Layout, Place, Reader, Sequential, Wanted};
 
 /// The order in which elements take room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -324,12 +323,7 @@ impl Layout for Hashed {
         self.name
     }
 
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place> {
         let first = block * self.geometry.block_pages;
         let mut search = |page: u32| {
             let at =

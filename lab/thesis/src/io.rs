@@ -4,11 +4,10 @@
 //! A [`Reader`] has one buffer of a page (longer once a run of several was read), and each read
 //! into it is one request to the device. The layouts give the purpose of a read.
 
-use std::ops::Range;
-
 use anyhow::{Context, Result, bail};
 use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, Tag};
 
+use crate::Place;
 use crate::page::{self, Seen};
 
 const LOOKUP: Tag = Tag {
@@ -82,12 +81,7 @@ impl<'d> Reader<'d> {
     /// Reads page `number` of a block, which begins at `device_page`, and searches its elements for
     /// a key; returns where the key's value lies in [`Reader::bytes`]. By parts it stops reading
     /// when the key is found.
-    pub fn find(
-        &mut self,
-        device_page: u64,
-        number: u32,
-        key: &[u8],
-    ) -> Result<Option<Range<usize>>> {
+    pub fn find(&mut self, device_page: u64, number: u32, key: &[u8]) -> Result<Place> {
         if !self.by_parts {
             return page::search(self.page(device_page)?, number, key);
         }

@@ -49,18 +49,16 @@ use senko_store::index::Candidates;
 pub use data::{Geometry, Keys, Wanted};
 pub use io::{Counts, Reader, Sequential};
 
+/// Where a value lies in [`Reader::bytes`], if its key was found.
+pub type Place = Option<Range<usize>>;
+
 /// The path to an element inside a block.
 pub trait Layout: Sync {
     /// Its name in keys of results: lower case, no blanks.
     fn name(&self) -> &'static str;
 
-    /// Searches for a key in a block; returns where the value lies in [`Reader::bytes`].
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>>;
+    /// Searches for a key in a block.
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place>;
 
     /// The DRAM for all its blocks, in bytes.
     fn dram_bytes(&self) -> u64;
@@ -75,12 +73,7 @@ impl Layout for ByParts<'_> {
         self.0
     }
 
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place> {
         reader.by_parts(true);
         let found = self.1.look(block, wanted, reader);
         reader.by_parts(false);
@@ -118,7 +111,7 @@ pub fn get(
     wanted: &Wanted,
     reader: &mut Reader<'_>,
     blocks: &mut Candidates,
-) -> Result<Option<Range<usize>>> {
+) -> Result<Place> {
     blocks.clear();
     index.candidates(wanted, blocks);
     reader.counts.gets += 1;

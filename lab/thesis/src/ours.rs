@@ -7,7 +7,6 @@
 //! one read suffices.
 
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +18,7 @@ use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, 
 use senko_store::{Extent, KeyHash, SHARDS};
 use senko_workload::fill_value;
 
-use crate::{BlockIndex, Built, Geometry, Keys, Layout, Reader, Wanted};
+use crate::{BlockIndex, Built, Geometry, Keys, Layout, Place, Reader, Wanted};
 
 const TAG: Tag = Tag {
     engine: Engine::Lab,
@@ -107,12 +106,7 @@ impl Layout for StoreBlocks {
         self.name
     }
 
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place> {
         let block = &self.blocks[block as usize];
         let run = block.find(wanted.hash);
         if run.is_empty() {

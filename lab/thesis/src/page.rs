@@ -17,6 +17,8 @@ use anyhow::{Result, bail, ensure};
 use senko_io::le::{u16_at, u32_at, u64_at};
 use senko_workload::fill_value;
 
+use crate::Place;
+
 /// Bytes of a page's header.
 pub const HEADER: usize = 32;
 /// Bytes before an element's key.
@@ -77,7 +79,7 @@ pub enum Seen {
 
 /// Searches all elements of a page for a key; returns where its value lies.
 /// Another page, or elements beyond its end, are an error.
-pub fn search(page: &[u8], number: u32, key: &[u8]) -> Result<Option<Range<usize>>> {
+pub fn search(page: &[u8], number: u32, key: &[u8]) -> Result<Place> {
     match search_part(page, number, key)? {
         Seen::Found(place) => Ok(Some(place)),
         Seen::Absent => Ok(None),

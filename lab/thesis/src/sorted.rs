@@ -20,7 +20,7 @@
 //!
 //! One file serves all three.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ use anyhow::Result;
 use senko_io::Device;
 
 use crate::page::{self, Header, PageWriter};
-use crate::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
+use crate::{Built, Geometry, Keys, Layout, Place, Reader, Sequential, Wanted};
 
 const ENTRY: usize = 8;
 
@@ -123,7 +123,7 @@ impl Blocks {
         page: u32,
         wanted: &Wanted,
         reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    ) -> Result<Place> {
         reader.find(self.place(block, self.head_pages + page), page, &wanted.key)
     }
 
@@ -177,12 +177,7 @@ impl Layout for Scattered {
         self.name
     }
 
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place> {
         let blocks = &self.file.0;
         let hash = wanted.hash.order;
         let end = blocks.geometry.block_pages;
@@ -242,12 +237,7 @@ impl Layout for Head {
         "sorted_head"
     }
 
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place> {
         let blocks = &self.0.0;
         let hash = upper(wanted.hash.order);
         let entries = self.entries();
@@ -314,12 +304,7 @@ impl Layout for InDram {
         "sorted_dram"
     }
 
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place> {
         let blocks = &self.0.0;
         let hash = upper(wanted.hash.order);
         let smallest = blocks.smallest(block);

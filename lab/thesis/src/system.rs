@@ -28,7 +28,7 @@ use crate::bloom::BlockBloom;
 use crate::hashed::{self, Hashed, Sized};
 use crate::sorted::{self, Head, Scattered, SortedFile};
 use crate::unsorted::{self, Unsorted};
-use crate::{BlockIndex, Geometry, Keys, Layout, Reader, Wanted, page};
+use crate::{BlockIndex, Geometry, Keys, Layout, Place, Reader, Wanted, page};
 
 /// The layout of young blocks, with the bits of the page map.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -233,12 +233,7 @@ impl Layout for Named<'_> {
         self.0
     }
 
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place> {
         self.1.blocks[block as usize].look(0, wanted, reader)
     }
 

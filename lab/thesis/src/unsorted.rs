@@ -6,7 +6,6 @@
 //! element, names the pages that may hold a key, and each is read whole. *Source*: paper A, 6.2 and
 //! 7.2. *Deviation*: none. The order is the same for every block size, so one file serves them all.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -14,7 +13,7 @@ use senko_io::Device;
 
 use crate::bloom::PageMap;
 use crate::page::PageWriter;
-use crate::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
+use crate::{Built, Geometry, Keys, Layout, Place, Reader, Sequential, Wanted};
 
 /// Blocks in append order.
 pub struct Unsorted {
@@ -84,12 +83,7 @@ impl Layout for Unsorted {
         self.name
     }
 
-    fn look(
-        &self,
-        block: u32,
-        wanted: &Wanted,
-        reader: &mut Reader<'_>,
-    ) -> Result<Option<Range<usize>>> {
+    fn look(&self, block: u32, wanted: &Wanted, reader: &mut Reader<'_>) -> Result<Place> {
         let first = block * self.geometry.block_pages;
         for page in self.pages[block as usize].candidates(wanted) {
             let number = first + page;
