@@ -14,7 +14,7 @@
 
 use std::process::Command;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use senko_dbm::Options as DbmOptions;
 
 use crate::commits::ours::{OURS, Ours, bytes_of};
@@ -69,7 +69,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     let given = cap.as_ref().ok();
     measure(&bench.scratch, &steps, &sizes, given, outcome)?;
     if let Err(why) = cap {
-        outcome.setting("no_cap", why);
+        outcome.setting("no_cap", format!("{why:#}"));
     }
     Ok(())
 }
@@ -155,11 +155,12 @@ fn lmdb(scratch: &Scratch, keys: u64, cap: Option<&MemoryCap>) -> Result<Rival, 
     let cap = cap.ok_or("without a cap on its memory, LMDB would have all in the page cache")?;
     let program = LMDB.build(scratch.folder(), &[])?;
     let started = cap.fill_first(|| {
-        let members = cap.members().map_err(|why| anyhow!(why))?;
+        let members = cap.members()?;
         let folder = scratch.path("large").join(LMDB.name);
         let mut rival = Rival::start_in(Command::new(&program), &folder, false, vec![members])?;
         rival.fill(keys)?;
-        anyhow::Ok(rival)
-    })?;
+        Ok(rival)
+    });
+    let started: Result<Rival> = started.and_then(|rival| rival);
     started.map_err(|error| format!("{}: {error:#}", LMDB.name))
 }

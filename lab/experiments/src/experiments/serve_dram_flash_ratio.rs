@@ -15,7 +15,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use senko_workload::{KeySpace, ValueLen};
 use serde_json::json;
 
@@ -220,7 +220,7 @@ impl Run<'_> {
                 (Filling::CappedAfter(bytes), Some(cap))
                     if process::available_memory().is_some_and(|free| free > bytes + SPARE) =>
                 {
-                    cap.fill_first(fast).map_err(|why| anyhow!(why))?
+                    cap.fill_first(fast)?
                 }
                 _ => fast(),
             }?;
@@ -259,7 +259,7 @@ impl Run<'_> {
         let what = format!("{name} 1:{one_to}");
         let name_of = |contender: &str| format!("{what}, {contender}");
         // Declared before the server, which swaps to it, and so dropped after the server.
-        let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room);
+        let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room).reason();
         let swap = swap_file.as_ref().map_err(Clone::clone).and_then(|_| {
             let cap = self.bench.cap(memory).map(|cap| Cap {
                 may_swap: true,

@@ -149,15 +149,12 @@ impl<'a> Session<'a> {
         environment: &[(&str, &str)],
     ) -> Result<Session<'a>> {
         let program = Program::of(bench, engine).map_err(|why| anyhow!(why))?;
-        let cap = match &bench.caps {
-            Ok(()) => Some(MemoryCap::new(memory, false).map_err(|why| anyhow!(why))?),
-            Err(_) => None,
-        };
+        let cap = bench.caps.is_ok().then(|| MemoryCap::new(memory, false));
+        let cap = cap.transpose()?;
         let groups = cap
             .iter()
             .map(MemoryCap::members)
-            .collect::<Result<Vec<_>, String>>()
-            .map_err(|why| anyhow!(why))?;
+            .collect::<Result<Vec<_>>>()?;
         let mut command = Command::new(&program.path);
         // glibc gives each thread its own arena, which no library with many threads and a cap on
         // memory would choose.

@@ -13,6 +13,7 @@ use super::contender::{Cap, Server, Spec};
 use super::device::{BlockDevice, DiskCounts};
 use super::probe::{Calm, Probe};
 use super::scratch::Scratch;
+use super::series::Reason;
 use super::{cleanup, sys};
 use crate::{Options, Outcome, Progress};
 
@@ -59,7 +60,7 @@ impl<'a> Bench<'a> {
         Ok(Bench {
             options,
             device,
-            caps: MemoryCap::new(64 << 20, false).map(drop),
+            caps: MemoryCap::new(64 << 20, false).map(drop).reason(),
             memcached: memcached_version(&options.memcached),
             scratch,
             cores,

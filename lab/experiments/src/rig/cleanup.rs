@@ -126,6 +126,22 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
+/// The beginning of the names of folders and groups; the number of the process that made it
+/// follows.
+pub const PREFIX: &str = "senko-lab-";
+
+/// What runs that were killed have left in a folder: entries named after processes that are gone.
+pub fn leftovers(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| {
+        let pid = path.file_name().and_then(|name| {
+            let number = name.to_str()?.strip_prefix(PREFIX)?.split('-').next()?;
+            number.parse::<u32>().ok()
+        });
+        pid.is_some_and(|pid| !is_alive(pid))
+    })
+}
+
 /// Whether a process runs; one that ended but was not waited for does not count.
 pub fn is_alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))

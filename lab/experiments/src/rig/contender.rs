@@ -204,13 +204,11 @@ impl Spec {
         let cap = self
             .cap
             .map(|cap| MemoryCap::new(cap.bytes, cap.may_swap))
-            .transpose()
-            .map_err(|why| anyhow!(why))?;
+            .transpose()?;
         let groups = cap
             .iter()
             .map(MemoryCap::members)
-            .collect::<Result<Vec<_>, String>>()
-            .map_err(|why| anyhow!(why))?;
+            .collect::<Result<Vec<_>>>()?;
         let port_file = scratch.path(&format!("{}.port", self.name));
         let log = scratch.path(&format!("{}.log", self.name));
         drop(fs::remove_file(&port_file));

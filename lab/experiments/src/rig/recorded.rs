@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use senko_ssd::{Op, Request};
 
-use super::cleanup::{self, Guard, Undo};
-use super::sys;
+use super::cleanup::{self, Guard, PREFIX, Undo};
+use super::sys::{self, run};
 
 /// Bytes of a sector in the kernel's counts.
 const SECTOR: u64 = 512;
@@ -37,8 +37,6 @@ const BUFFER_KIB: &str = "16384";
 const EVENT: &str = "block_rq_issue";
 /// A mark that ends the recording.
 const END: &str = "senko-recorded-all";
-/// The beginning of an instance's name; the process's number follows.
-const PREFIX: &str = "senko-lab-";
 /// How long to wait for the end of a recording.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The mount point of the kernel's traces, if they are mounted.
@@ -58,23 +56,6 @@ pub struct RecordedDisk {
     _mount: Guard,
     _tracing: Option<Guard>,
     _files: [Guard; 2],
-}
-
-/// Runs a program of the system; if it fails, its last output is the reason.
-fn run(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("{name} cannot be run"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let words = String::from_utf8_lossy(&output.stderr);
-    bail!(
-        "{name} failed: {}",
-        words.lines().last().unwrap_or("it said nothing").trim()
-    )
 }
 
 /// The kernel's traces, mounted in `scratch` if they are not mounted elsewhere.
@@ -122,7 +103,9 @@ impl RecordedDisk {
         .context("no loop device can be mounted")?;
         let mount = cleanup::later(Undo::Unmount(folder.clone()));
         let (tracing, tracing_guard) = tracing(scratch)?;
-        sweep(&tracing.join("instances"));
+        for left in cleanup::leftovers(&tracing.join("instances")) {
+            let _ = fs::remove_dir(left);
+        }
         let instance = tracing
             .join("instances")
             .join(format!("{PREFIX}{}-{name}", std::process::id()));
@@ -203,22 +186,6 @@ impl Drop for RecordedDisk {
         }
         // Only its parent can reap it.
         let _ = self.reader.wait();
-    }
-}
-
-/// Removes the instances of runs that were killed.
-fn sweep(instances: &Path) {
-    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let pid = name
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.split('-').next());
-        if let Some(Ok(pid)) = pid.map(str::parse::<u32>)
-            && !cleanup::is_alive(pid)
-        {
-            let _ = fs::remove_dir(entry.path());
-        }
     }
 }
 

@@ -12,10 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use senko_io::FileSystem;
 
-use super::cleanup::{self, Guard, Undo};
-
-/// The beginning of the folder's name; the process's number follows.
-const PREFIX: &str = "senko-lab-";
+use super::cleanup::{self, Guard, PREFIX, Undo};
 
 /// A folder that is removed with its owner.
 #[derive(Debug)]
@@ -109,26 +106,16 @@ impl Scratch {
 
 /// Removes the files that ended runs have left.
 fn sweep(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| {
-            name.strip_prefix(PREFIX)?
-                .split('-')
-                .next()?
-                .parse::<u32>()
-                .ok()
-        });
-        if pid.is_some_and(|pid| !cleanup::is_alive(pid)) {
-            for file in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-                let path = file.path();
-                match path.extension().and_then(|extension| extension.to_str()) {
-                    Some("swap") => drop(cleanup::later(Undo::SwapOff(path))),
-                    Some("mounted") => drop(cleanup::later(Undo::Unmount(path))),
-                    _ => {}
-                }
+    for left in cleanup::leftovers(parent) {
+        for file in fs::read_dir(&left).into_iter().flatten().flatten() {
+            let path = file.path();
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some("swap") => drop(cleanup::later(Undo::SwapOff(path))),
+                Some("mounted") => drop(cleanup::later(Undo::Unmount(path))),
+                _ => {}
             }
-            drop(cleanup::later(Undo::RemoveFolder(entry.path())));
         }
+        drop(cleanup::later(Undo::RemoveFolder(left)));
     }
 }
 

@@ -7,10 +7,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 
 use super::cleanup::{self, Guard, Undo};
-use super::sys;
+use super::sys::{self, run};
 
 /// Swap in use. Servers that use it must have ended before it is dropped; otherwise their pages
 /// must fit into memory first.
@@ -25,15 +27,13 @@ const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 impl SwapFile {
     /// Makes `path` of `bytes` bytes and takes it into use. Its name ends in `.swap`, by which the
     /// next run recognises a leftover file.
-    pub fn new(path: &Path, bytes: u64) -> Result<SwapFile, String> {
+    pub fn new(path: &Path, bytes: u64) -> Result<SwapFile> {
         assert!(
             path.extension()
                 .is_some_and(|extension| extension == "swap"),
             "a swap file is named *.swap"
         );
-        if !sys::is_root() {
-            return Err("a swap file needs root".to_owned());
-        }
+        ensure!(sys::is_root(), "a swap file needs root");
         let guard = cleanup::later(Undo::SwapOff(path.to_owned()));
         // Written, not only reserved: not every file system can swap to a file that was never
         // written.
@@ -48,54 +48,13 @@ impl SwapFile {
         run(Command::new("chmod").arg("600").arg(path))?;
         run(Command::new("mkswap").arg(path))?;
         run(Command::new("swapon").arg(path))?;
-        let failed = |error| format!("{PAGE_CLUSTER} cannot be set: {error}");
-        let was = fs::read_to_string(PAGE_CLUSTER).map_err(failed)?;
+        let failed = || format!("{PAGE_CLUSTER} cannot be set");
+        let was = fs::read_to_string(PAGE_CLUSTER).with_context(failed)?;
         let one_page_a_fault = cleanup::later(Undo::WriteBack(PAGE_CLUSTER.into(), was));
-        fs::write(PAGE_CLUSTER, "0").map_err(failed)?;
+        fs::write(PAGE_CLUSTER, "0").with_context(failed)?;
         Ok(SwapFile {
             _guard: guard,
             _one_page_a_fault: one_page_a_fault,
         })
-    }
-}
-
-/// Runs a program of the system; if it fails, its last output is the reason.
-fn run(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("{name} cannot be run: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let last = words
-        .lines()
-        .last()
-        .unwrap_or("it said nothing")
-        .trim()
-        .to_owned();
-    Err(format!("{name} failed: {last}"))
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failing_program_says_why() {
-        let error = run(Command::new("ls").arg("/no/such/path")).unwrap_err();
-        assert!(
-            error.starts_with("ls failed: ") && error.contains("/no/such/path"),
-            "{error}"
-        );
-        assert!(
-            run(&mut Command::new("no-such-program-at-all"))
-                .unwrap_err()
-                .contains("cannot be run")
-        );
-        assert!(run(&mut Command::new("true")).is_ok());
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! System calls that the standard library does not wrap: processor affinity, signals, limits.
+//! System calls that the standard library does not wrap: processor affinity, signals, limits. And
+//! programs of the system.
 //!
 //! Called by the rest of [`crate::rig`]. Always: no call here changes memory that Rust does not
 //! expect to change.
@@ -9,7 +10,9 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
 
 fn set_of(cores: &[usize]) -> libc::cpu_set_t {
     // SAFETY: `cpu_set_t` is an array of integers, for which zeros are valid; the macro functions
@@ -131,10 +134,40 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// Runs a program of the system; if it fails, its last output is the reason.
+pub fn run(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{name} cannot be run"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    bail!(
+        "{name} failed: {}",
+        words.lines().last().unwrap_or("it said nothing").trim()
+    )
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failing_program_says_why() {
+        let error = run(Command::new("ls").arg("/no/such/path")).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.starts_with("ls failed: ") && error.contains("/no/such/path"),
+            "{error}"
+        );
+        let error = run(&mut Command::new("no-such-program-at-all")).unwrap_err();
+        assert!(error.to_string().contains("cannot be run"), "{error:#}");
+        assert!(run(&mut Command::new("true")).is_ok());
+    }
 
     #[test]
     fn a_child_starts_where_it_is_told() {
