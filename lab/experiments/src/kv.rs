@@ -40,7 +40,7 @@ pub mod session; // the experiment's side of the pipes
 pub use driver::{Amount, Fill, Times, Work, Worked};
 pub use items::{ItemShape, KEY_BYTES};
 pub use limit::DeviceReads;
-pub use session::{Program, Session, Step};
+pub use session::{Session, Step};
 
 /// The name of our own engine.
 pub const OURS: &str = "senko";
@@ -83,24 +83,6 @@ impl Tuning {
     pub fn live_bytes(&self) -> u64 {
         self.keys * (KEY_BYTES + self.value_bytes) as u64
     }
-}
-
-/// The order of keys in which an engine is best filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FillOrder {
-    /// In random order.
-    Random,
-    /// Ascending: for engines that random order would slow down very much.
-    Ascending,
-}
-
-/// How an engine has many reads under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
-    /// One thread has many gets under way.
-    OneThread,
-    /// Each thread has one read under way.
-    Threads,
 }
 
 /// A key that is requested together with others.
@@ -179,14 +161,15 @@ pub trait Maker: Sync {
     /// Its version and settings, in a sentence.
     fn describe(&self, tuning: &Tuning) -> String;
 
-    /// The order in which it is best filled.
-    fn fill_order(&self) -> FillOrder {
-        FillOrder::Random
+    /// Whether it is best filled in ascending order, because random order would slow it down very
+    /// much.
+    fn fill_ascending(&self) -> bool {
+        false
     }
 
-    /// How it has many reads under way.
-    fn depth(&self) -> Depth {
-        Depth::Threads
+    /// Whether one thread has many gets under way; otherwise each thread has one.
+    fn deep_from_one_thread(&self) -> bool {
+        false
     }
 
     /// The file in `folder` that the engine reads from, if there is a single one: the device's own

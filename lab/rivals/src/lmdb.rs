@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, PutFlags, WithoutTls};
-use senko_lab::kv::{Durability, Engine, FillOrder, Maker, Tuning};
+use senko_lab::kv::{Durability, Engine, Maker, Tuning};
 use serde_json::{Map, Value};
 
 pub struct Lmdb;
@@ -34,8 +34,8 @@ impl Maker for Lmdb {
             .to_owned()
     }
 
-    fn fill_order(&self) -> FillOrder {
-        FillOrder::Ascending
+    fn fill_ascending(&self) -> bool {
+        true
     }
 
     fn open(&self, folder: &Path, tuning: &Tuning) -> Result<Box<dyn Engine>> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The DBM as a contender, in the experiment's own process.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +19,6 @@ pub const OURS: &str = "senko";
 pub struct Ours {
     db: Database,
     table: Table,
-    folder: PathBuf,
     durability: Durability,
     /// The next key of ascending work.
     next: AtomicU64,
@@ -36,7 +35,6 @@ impl Ours {
         Ok(Ours {
             db,
             table,
-            folder: folder.to_owned(),
             durability: if synced {
                 Durability::Synced
             } else {
@@ -94,11 +92,6 @@ impl Ours {
 
     pub fn table(&self) -> &Table {
         &self.table
-    }
-
-    /// Where its files are.
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     fn is_there(&self, snapshot: &Snapshot, number: u64) -> Result<()> {

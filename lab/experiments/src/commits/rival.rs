@@ -14,6 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::{Contender, Order, Ran, Work};
+use crate::kv::session::rivals;
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::sys;
 
@@ -164,17 +165,11 @@ pub const REDB: &str = "redb";
 
 /// Starts redb in `senko-rivals`, which is looked for beside `senko-lab`.
 pub fn redb(lab: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
-    let program = lab.with_file_name("senko-rivals");
-    if !program.is_file() {
-        return Err(format!(
-            "there is no {}; `cargo xtask lab` builds it",
-            program.display()
-        ));
-    }
-    let mut command = Command::new(program);
-    command.args(["commits", REDB]);
-    Rival::start_in(command, folder, synced, Vec::new())
-        .map_err(|error| format!("{REDB}: {error:#}"))
+    let started = rivals(lab).and_then(|mut command| {
+        command.args(["commits", REDB]);
+        Rival::start_in(command, folder, synced, Vec::new())
+    });
+    started.map_err(|error| format!("{REDB}: {error:#}"))
 }
 
 /// A process with another engine.

@@ -160,11 +160,6 @@ impl Turns {
         }
     }
 
-    /// The names, in the order of the turns.
-    pub fn names(&self) -> Vec<String> {
-        self.seats.iter().map(|seat| seat.name.clone()).collect()
-    }
-
     fn seat(&self, name: &str) -> Result<&Seat, String> {
         let seat = self.seats.iter().find(|seat| seat.name == name);
         let seat = seat.ok_or_else(|| format!("{name} took no part"))?;

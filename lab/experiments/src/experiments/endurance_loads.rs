@@ -182,13 +182,8 @@ pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Loa
 
 impl Load {
     /// Page accesses.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.accesses.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.accesses.is_empty()
     }
 
     /// Runs it through a drive once, one access after the other from `at` on. Returns the end of

@@ -404,38 +404,29 @@ impl Run<'_> {
     }
 
     fn cache(&self, folder: &Path) -> Result<Left> {
-        let path = folder.join("flash");
-        let spec = Spec::senko(
-            "loop-cache",
-            &self.bench.options.program,
-            self.bench.server_core(),
-            self.sizes.memory,
-        )
-        .flash(&path, self.sizes.flash);
-        self.serve(&spec)
+        let spec = self.bench.senko("loop-cache", self.sizes.memory);
+        let spec = spec.flash(&folder.join("flash"), self.sizes.flash);
+        self.serve(spec)
     }
 
     fn extstore(&self, folder: &Path) -> Result<Left> {
-        self.bench.memcached.clone().map_err(|why| anyhow!(why))?;
         // Its buffers count against its memory, as in the other experiments.
         let items = self.sizes.memory / 2;
-        let spec = Spec::memcached(
-            "loop-extstore",
-            &self.bench.options.memcached,
-            self.bench.server_core(),
-            items,
-        )
-        .with(&["-o", "ext_max_sleep=1000,slab_automove_window=3"])
-        .extstore(
-            &folder.join("flash"),
-            self.sizes.flash,
-            ",ext_page_size=8,ext_wbuf_size=2",
-        );
-        self.serve(&spec)
+        let spec = self.bench.memcached("loop-extstore", items);
+        let spec = spec
+            .map_err(|why| anyhow!(why))?
+            .with(&["-o", "ext_max_sleep=1000,slab_automove_window=3"])
+            .extstore(
+                &folder.join("flash"),
+                self.sizes.flash,
+                ",ext_page_size=8,ext_wbuf_size=2",
+            );
+        self.serve(spec)
     }
 
-    fn serve(&self, spec: &Spec) -> Result<Left> {
-        let server: Server = spec.start(&self.bench.scratch)?;
+    /// Without a cap: what is measured is what is written.
+    fn serve(&self, spec: Spec) -> Result<Left> {
+        let server = spec.capped(None).start(&self.bench.scratch)?;
         let items = Items::fixed(self.sizes.keys, 16, VALUE);
         let load = |popularity| Load {
             gets: 0.0,

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::driver::{self, Times, Worked};
 use super::protocol::{Answer, Opened, Request};
-use super::{Depth, Engine, FillOrder, ItemShape, Maker, Tuning, items, limit};
+use super::{Engine, ItemShape, Maker, Tuning, items, limit};
 
 /// Puts of [`Request::WriteUntilKilled`] between two progress reports.
 const SAY_EVERY: u64 = 256;
@@ -150,9 +150,9 @@ fn open_engine(
         seconds,
         first_get_seconds,
         description: maker.describe(tuning),
-        deep_from_one_thread: maker.depth() == Depth::OneThread,
+        deep_from_one_thread: maker.deep_from_one_thread(),
         file: maker.file_name().map(|name| folder.join(name)),
-        fill_ascending: maker.fill_order() == FillOrder::Ascending,
+        fill_ascending: maker.fill_ascending(),
     };
     Ok((engine, opened))
 }

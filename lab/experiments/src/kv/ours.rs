@@ -15,7 +15,7 @@ use senko_io::{Device, FileOptions, FlashFile};
 use senko_store::{Batch, IndexKind, Options, Store, WriteOptions};
 use serde_json::{Map, Value};
 
-use super::{Asked, Depth, Durability, Engine, Found, Maker, OURS, Tuning};
+use super::{Asked, Durability, Engine, Found, Maker, OURS, Tuning};
 
 /// The store.
 pub struct Ours;
@@ -60,8 +60,8 @@ impl Maker for Ours {
         )
     }
 
-    fn depth(&self) -> Depth {
-        Depth::OneThread
+    fn deep_from_one_thread(&self) -> bool {
+        true
     }
 
     fn file_name(&self) -> Option<&'static str> {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,46 +38,25 @@ const RIVALS: &str = "senko-rivals";
 /// How long to wait for a killed process's last words.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// How to start the process that has an engine.
-#[derive(Clone, Debug)]
-pub struct Program {
-    path: PathBuf,
-    args: Vec<String>,
+/// The program with the rivals, which is expected beside `senko-lab`.
+pub fn rivals(lab: &Path) -> Result<Command> {
+    let path = lab.with_file_name(RIVALS);
+    ensure!(
+        path.is_file(),
+        "there is no {}; `cargo xtask lab` builds it (RocksDB's part needs Debian's librocksdb-dev)",
+        path.display()
+    );
+    Ok(Command::new(path))
 }
 
-impl Program {
-    /// The one with our own engine: `senko-lab` itself.
-    pub fn ours(bench: &Bench<'_>) -> Program {
-        Program {
-            path: bench.options.lab.clone(),
-            args: vec!["worker".to_owned()],
-        }
+/// The program that has an engine.
+fn program(lab: &Path, engine: &str) -> Result<Command> {
+    if engine != super::OURS {
+        return rivals(lab);
     }
-
-    /// The one with the rivals, which is expected in the same folder as `senko-lab`.
-    pub fn rivals(bench: &Bench<'_>) -> Result<Program, String> {
-        let path = bench.options.lab.with_file_name(RIVALS);
-        if !path.is_file() {
-            return Err(format!(
-                "there is no {}; `cargo xtask lab` builds it (RocksDB's part needs Debian's \
-                 librocksdb-dev)",
-                path.display()
-            ));
-        }
-        Ok(Program {
-            path,
-            args: Vec::new(),
-        })
-    }
-
-    /// The program that has the engine of this name.
-    pub fn of(bench: &Bench<'_>, engine: &str) -> Result<Program, String> {
-        if engine == crate::kv::OURS {
-            Ok(Program::ours(bench))
-        } else {
-            Program::rivals(bench)
-        }
-    }
+    let mut command = Command::new(lab);
+    command.arg("worker");
+    Ok(command)
 }
 
 /// The results of a request, with the kernel's counters over its time.
@@ -148,18 +127,16 @@ impl<'a> Session<'a> {
         memory: u64,
         environment: &[(&str, &str)],
     ) -> Result<Session<'a>> {
-        let program = Program::of(bench, engine).map_err(|why| anyhow!(why))?;
+        let mut command = program(&bench.options.lab, engine)?;
         let cap = bench.caps.is_ok().then(|| MemoryCap::new(memory, false));
         let cap = cap.transpose()?;
         let groups = cap
             .iter()
             .map(MemoryCap::members)
             .collect::<Result<Vec<_>>>()?;
-        let mut command = Command::new(&program.path);
         // glibc gives each thread its own arena, which no library with many threads and a cap on
         // memory would choose.
         command
-            .args(&program.args)
             .env("MALLOC_ARENA_MAX", "2")
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
@@ -168,7 +145,7 @@ impl<'a> Session<'a> {
         sys::prepare(&mut command, bench.cores(), groups);
         let mut child = command
             .spawn()
-            .with_context(|| format!("{} cannot be started", program.path.display()))?;
+            .with_context(|| format!("the process with {engine} cannot be started"))?;
         let guard = Some(cleanup::later(Undo::Kill(child.id())));
         let stdin = child.stdin.take().context("the process has no stdin")?;
         let stdout = child.stdout.take().context("the process has no stdout")?;
@@ -196,11 +173,6 @@ impl<'a> Session<'a> {
             cap,
             guard,
         })
-    }
-
-    /// The name of its engine.
-    pub fn engine(&self) -> &str {
-        &self.engine
     }
 
     /// Its process number.
@@ -288,16 +260,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits until the engine's background work is done, and returns the seconds that it took.
-    pub fn settle(&mut self) -> Result<f64> {
-        self.done(&Request::Settle)
-    }
-
-    /// Makes all puts durable.
-    pub fn sync(&mut self) -> Result<f64> {
-        self.done(&Request::Sync)
-    }
-
     /// Closes the engine cleanly.
     pub fn close(&mut self) -> Result<f64> {
         self.done(&Request::Close)
@@ -311,46 +273,38 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Fills the engine.
-    pub fn fill(&mut self, fill: &Fill) -> Result<Step> {
-        self.measured(&Request::Fill(fill.clone()), false)
-    }
-
     /// Gets and puts.
     pub fn work(&mut self, work: &Work) -> Result<Step> {
-        self.measured(&Request::Work(work.clone()), false)
+        self.measured(&Request::Work(work.clone()), None)
     }
 
     /// Reads the engine's device without the engine.
     pub fn device_reads(&mut self, reads: DeviceReads) -> Result<Step> {
-        self.measured(&Request::DeviceReads(reads), false)
+        self.measured(&Request::DeviceReads(reads), None)
     }
 
     /// Fills the engine, and then waits until its background work is done. The counters include
     /// both, [`Worked::seconds`] only the filling.
     pub fn fill_and_settle(&mut self, fill: &Fill) -> Result<Step> {
-        self.measured(&Request::Fill(fill.clone()), true)
+        self.measured(&Request::Fill(fill.clone()), Some(&Request::Settle))
     }
 
     /// Gets and puts, and then makes all puts durable, so that the counters include what would be
     /// written later.
     pub fn work_and_sync(&mut self, work: &Work) -> Result<Step> {
-        let before = Before::look(self)?;
-        let worked = self.worked(&Request::Work(work.clone()))?;
-        self.sync()?;
-        before.step(self, worked)
+        self.measured(&Request::Work(work.clone()), Some(&Request::Sync))
     }
 
     /// Checks that all puts that a killed writer reported are there.
     pub fn check(&mut self, request: &Request) -> Result<Step> {
-        self.measured(request, false)
+        self.measured(request, None)
     }
 
-    fn measured(&mut self, request: &Request, settle: bool) -> Result<Step> {
+    fn measured(&mut self, request: &Request, then: Option<&Request>) -> Result<Step> {
         let before = Before::look(self)?;
         let worked = self.worked(request)?;
-        if settle {
-            self.settle()?;
+        if let Some(then) = then {
+            self.done(then)?;
         }
         before.step(self, worked)
     }
