@@ -9,12 +9,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
-use crate::{Options, Report};
+use crate::{Commit, Machine, Options, Outcome, Report};
 
 /// The default file of results: `senko/lab.jsonl` in the user's state folder, which is
 /// `$XDG_STATE_HOME` or `~/.local/state`; in the working directory if neither is known.
@@ -82,20 +82,17 @@ pub fn record(report: &Report) -> Value {
 
 /// The record of a run that was impossible, with the reason.
 pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
-    let experiment = crate::find(name)?;
-    Ok(json!({
-        "experiment": experiment.name,
-        "scale": options.scale.name(),
-        "bars": {},
-        "settings": { "seed": options.seed },
-        "commit": crate::Commit::current().to_json(),
-        "machine": crate::Machine::this().to_json(),
-        "device": {},
-        "missing": { "everything": why },
-        "source": experiment.source,
-        "claim": experiment.text,
-        "tables": [],
-        "time": now(),
+    let mut outcome = Outcome::new();
+    outcome.miss("everything", why);
+    Ok(record(&Report {
+        experiment: crate::find(name)?,
+        scale: options.scale,
+        seed: options.seed,
+        outcome,
+        commit: Commit::current(),
+        machine: Machine::this(),
+        took: Duration::ZERO,
+        stopped: false,
     }))
 }
 

@@ -288,10 +288,6 @@ impl Run<'_> {
     }
 
     fn row(&mut self, name: &str, what: &str, windows: &[Window]) {
-        let mut series = Series::new(name, what);
-        for window in windows {
-            series.add(Ok(window.clone()));
-        }
-        self.table.row(series.row());
+        self.table.row(Series::row_of(name, what, windows));
     }
 }

@@ -247,10 +247,6 @@ impl Run<'_> {
     }
 
     fn row(&mut self, what: &str, windows: &[Window]) {
-        let mut series = Series::new("senko", what);
-        for window in windows {
-            series.add(Ok(window.clone()));
-        }
-        self.table.row(series.row());
+        self.table.row(Series::row_of("senko", what, windows));
     }
 }

@@ -107,6 +107,15 @@ impl Series {
         }
     }
 
+    /// The row of some windows of a contender.
+    pub fn row_of(contender: &str, load: &str, windows: &[Window]) -> Vec<String> {
+        let mut series = Series::new(contender, load);
+        for window in windows {
+            series.add(Ok(window.clone()));
+        }
+        series.row()
+    }
+
     pub fn of(contenders: &[(&str, &Contender)], load: &str) -> Vec<Series> {
         let names = contenders.iter();
         names.map(|(name, _)| Series::new(name, load)).collect()

@@ -40,38 +40,24 @@ pub struct Rules {
     pub reinsert: bool,
 }
 
+impl Rules {
+    const fn of(name: &'static str, rule: AdmissionRule, reinsert: bool) -> Rules {
+        Rules {
+            name,
+            rule,
+            reinsert,
+        }
+    }
+}
+
 /// The settings that are compared.
 pub const RULES: [Rules; 6] = [
-    Rules {
-        name: "all",
-        rule: AdmissionRule::All,
-        reinsert: true,
-    },
-    Rules {
-        name: "all_fifo",
-        rule: AdmissionRule::All,
-        reinsert: false,
-    },
-    Rules {
-        name: "fetched",
-        rule: AdmissionRule::Fetched,
-        reinsert: true,
-    },
-    Rules {
-        name: "fetched_fifo",
-        rule: AdmissionRule::Fetched,
-        reinsert: false,
-    },
-    Rules {
-        name: "random50",
-        rule: AdmissionRule::Random(50),
-        reinsert: true,
-    },
-    Rules {
-        name: "random50_fifo",
-        rule: AdmissionRule::Random(50),
-        reinsert: false,
-    },
+    Rules::of("all", AdmissionRule::All, true),
+    Rules::of("all_fifo", AdmissionRule::All, false),
+    Rules::of("fetched", AdmissionRule::Fetched, true),
+    Rules::of("fetched_fifo", AdmissionRule::Fetched, false),
+    Rules::of("random50", AdmissionRule::Random(50), true),
+    Rules::of("random50_fifo", AdmissionRule::Random(50), false),
 ];
 
 /// What a replay counted.
