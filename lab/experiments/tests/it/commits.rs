@@ -12,21 +12,11 @@ use senko_lab::experiments::{
     dbm_appendpages, dbm_floor, dbm_large, dbm_paper, dbm_random, dbm_small, dbm_threads,
 };
 use senko_lab::rig::Steps;
-use senko_lab::rig::scratch::{self, Scratch};
 use senko_lab::{Outcome, Table};
 
 use senko_dbm::Options as DbmOptions;
 
-/// A scratch folder, or `None` if there is none on a disk.
-fn scratch() -> Option<Scratch> {
-    match Scratch::new(&scratch::default_parent()) {
-        Ok(scratch) => Some(scratch),
-        Err(error) => {
-            eprintln!("skipped: {error:#}");
-            None
-        }
-    }
-}
+use crate::process::on_disk;
 
 fn ascending(commits: u64, records: u64) -> Work {
     Work {
@@ -40,7 +30,7 @@ fn ascending(commits: u64, records: u64) -> Work {
 
 #[test]
 fn each_way_of_the_floor_leaves_its_bytes_or_says_why_not() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     for cell in Cell::all() {
         let path = scratch.path(&cell.name());
         match cell.run(&path, 5) {
@@ -75,7 +65,7 @@ fn each_way_of_the_floor_leaves_its_bytes_or_says_why_not() {
 
 #[test]
 fn the_floor_reports_every_way_once() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     let mut outcome = Outcome::new();
     dbm_floor::measure(&scratch, &(), 2, 3, 1, &mut outcome).unwrap();
     // Buffered writes work everywhere.
@@ -91,7 +81,7 @@ fn the_floor_reports_every_way_once() {
 
 #[test]
 fn contenders_commit_what_they_say() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     for synced in [false, true] {
         let folder = scratch.path(&format!("ours-{synced}"));
         let mut ours = Ours::new(&folder, synced, DbmOptions::default()).unwrap();
@@ -144,7 +134,7 @@ fn does_its_work(contender: &mut dyn Contender, threaded: bool) {
 
 #[test]
 fn many_threads_commit_each_key_once() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     let work = Work {
         threads: 4,
         ..ascending(42, 3)
@@ -210,7 +200,7 @@ fn one_that_fails_takes_no_figures_from_the_others() {
 
 #[test]
 fn the_papers_loads_name_every_key() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     let mut outcome = Outcome::new();
     let steps = Steps::new(&(), 1);
     let mut table = Table::new("", &senko_lab::commits::turns::COLUMNS);
@@ -249,7 +239,7 @@ fn the_papers_loads_name_every_key() {
 
 #[test]
 fn threads_and_random_updates_name_every_key() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     let mut outcome = Outcome::new();
     let steps = Steps::new(&(), 1);
     dbm_threads::measure(&scratch, &steps, &[1, 3], 2, 5, &mut outcome);
@@ -266,7 +256,7 @@ fn threads_and_random_updates_name_every_key() {
 
 #[test]
 fn small_databases_are_measured_and_read_right() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     let mut outcome = Outcome::new();
     dbm_small::measure(scratch.folder(), 2000, 3, 1, &mut outcome).unwrap();
     for key in [
@@ -280,7 +270,7 @@ fn small_databases_are_measured_and_read_right() {
 
 #[test]
 fn gets_of_a_large_database_name_every_key() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     let mut outcome = Outcome::new();
     let steps = Steps::new(&(), 1);
     let sizes = dbm_large::Sizes {
@@ -300,7 +290,7 @@ fn gets_of_a_large_database_name_every_key() {
 
 #[test]
 fn pages_are_counted_for_both() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     let mut outcome = Outcome::new();
     dbm_appendpages::measure(scratch.folder(), 20_000, 50, &mut outcome).unwrap();
     // A changed leaf is written, and a separate synced commit takes at least a page.
@@ -315,7 +305,7 @@ fn pages_are_counted_for_both() {
 
 #[test]
 fn neither_locks_nor_optimism_lose_an_update() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     for records in [2, 500] {
         let arena = dbm_occ::Arena::new(&scratch.path(&format!("occ-{records}")), records).unwrap();
         for way in [Keeping::Optimistic, Keeping::Locks] {

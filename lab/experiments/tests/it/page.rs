@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko-lab report`: the page in a browser, and `senko-lab run --all` from outside.
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::process::{Scratch, command, refused, run, signal};
+use crate::process::{Running, Scratch, refused, run};
 
 /// Debian's name of the browser.
 const BROWSER: &str = "chromium";
@@ -206,36 +205,26 @@ fn what_cannot_run_leaves_its_reason() {
 #[test]
 fn all_experiments_are_stopped_together() {
     let folder = Scratch::new();
-    let mut child = command(&folder, &[])
-        .args([
-            "run",
-            "--all",
-            "--quick",
-            "--scratch",
-            ".",
-            "--results",
-            "results.jsonl",
-        ])
-        .args(["--traces", "none"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
+    let args = [
+        "run",
+        "--all",
+        "--quick",
+        "--scratch",
+        ".",
+        "--traces",
+        "none",
+    ];
+    let results = ["--results", "results.jsonl"];
+    let mut run = Running::start(&folder, &[&args[..], &results].concat());
     // Until the second experiment is at its first step, or could not begin and the third is named.
     let reached = |said: &str| {
         let mut lines = said.lines().skip_while(|line| !line.starts_with("[2/"));
         lines.next().is_some() && lines.any(|line| line.contains(" s [") || line.starts_with("[3/"))
     };
-    while !reached(&said) {
-        assert!(told.read_line(&mut said).unwrap() > 0, "{said}");
-    }
-    signal(child.id(), "TERM");
-    told.read_to_string(&mut said).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(143), "{said}");
-    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(run.until(reached), "{}", run.said);
+    let (code, out, said) = run.stop("TERM");
+    assert_eq!(code, Some(143), "{said}");
+    let out = String::from_utf8(out).unwrap();
     assert!(out.contains("dram-policy"), "{out}");
     let left: Vec<_> = std::fs::read_dir(folder.path())
         .unwrap()

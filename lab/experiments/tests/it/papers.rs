@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use senko_lab::claim::{Judged, Standing, Verdict};
-use senko_lab::{Bar, Options, Paper, Scale, Sentence, experiments, publish, run};
+use senko_lab::{Bar, Paper, Sentence, experiments, publish, run};
 use serde_json::json;
+
+use crate::process::quick;
 
 /// The numbers of one kind in a text: `figures 8 to 10 and 12, table 1`.
 fn numbers(text: &str, kind: &str) -> BTreeSet<u32> {
@@ -260,11 +262,6 @@ fn why(judged: Judged) -> &'static str {
 /// A sentence that named a figure which its experiment never had could only hold in part.
 #[test]
 fn an_experiment_has_the_figures_of_its_sentences() {
-    let options = Options {
-        scale: Scale::Quick,
-        traces: "/nonexistent/traces".into(),
-        ..Options::default()
-    };
     for name in [
         "ftl-costs",
         "thesis-hash-table",
@@ -272,7 +269,7 @@ fn an_experiment_has_the_figures_of_its_sentences() {
         "thesis-misses",
         "transfer-predict",
     ] {
-        let report = run(name, &options, &()).unwrap();
+        let report = run(name, &quick(), &()).unwrap();
         let (bars, missing) = (report.outcome.bars(), report.outcome.missing());
         let lacks_a_trace = missing.values().any(|why| why.contains("/nonexistent"));
         for test in report.experiment.sentences.iter().flat_map(Sentence::tests) {

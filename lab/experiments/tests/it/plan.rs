@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The experiment on the plans' hit ratios.
 
-use senko_lab::{Options, Scale, run};
+use senko_lab::{Options, run};
+
+use crate::process::quick;
 
 /// Without traces a quick run still compares the curves on generated keys, and reports that traces
 /// are missing and which figures they would have given.
 #[test]
 fn the_experiment_runs_without_traces() {
-    let options = Options {
-        scale: Scale::Quick,
-        traces: "/nonexistent/traces".into(),
-        ..Options::default()
-    };
-    let report = run("plan-accuracy", &options, &()).unwrap();
+    let report = run("plan-accuracy", &quick(), &()).unwrap();
     let (bars, missing) = (report.outcome.bars(), report.outcome.missing());
     assert!(bars["hit_ratio_error"] < 0.02, "{}", report.text());
     // Fewer sampled objects give a less exact curve.
@@ -29,9 +26,8 @@ fn a_trace_that_cannot_be_read_is_a_gap() {
     std::fs::write(folder.join("kv/none.trace"), "").unwrap();
     std::fs::write(folder.join("kv/some.trace"), "1\n2\n3\n1\n2\n3\n4\n").unwrap();
     let options = Options {
-        scale: Scale::Quick,
         traces: folder.clone(),
-        ..Options::default()
+        ..quick()
     };
     let report = run("plan-accuracy", &options, &()).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko-lab` in a scratch folder, which is removed when a test ends.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use senko_lab::Options;
+use senko_lab::{Options, Scale};
 
 /// The program under test.
 pub const LAB: &str = env!("CARGO_BIN_EXE_senko-lab");
@@ -65,6 +66,67 @@ pub fn command(folder: &Scratch, args: &[&str]) -> Command {
     command
 }
 
+/// A child that is stopped in the middle, and what it has told on stderr so far.
+pub struct Running {
+    child: Child,
+    told: BufReader<ChildStderr>,
+    pub said: String,
+}
+
+impl Running {
+    pub fn start(folder: &Scratch, args: &[&str]) -> Running {
+        let mut command = command(folder, args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let told = BufReader::new(child.stderr.take().unwrap());
+        Running {
+            child,
+            told,
+            said: String::new(),
+        }
+    }
+
+    /// Reads on until `reached`; false if it ended before.
+    pub fn until(&mut self, reached: impl Fn(&str) -> bool) -> bool {
+        while !reached(&self.said) {
+            if self.told.read_line(&mut self.said).unwrap() == 0 {
+                self.child.wait().unwrap();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sends a signal; returns the exit code and stdout, with all of stderr.
+    pub fn stop(mut self, name: &str) -> (Option<i32>, Vec<u8>, String) {
+        let pid = self.child.id().to_string();
+        let done = Command::new("kill")
+            .args([&format!("-{name}"), &pid])
+            .status();
+        assert!(done.unwrap().success());
+        self.told.read_to_string(&mut self.said).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        (output.status.code(), output.stdout, self.said)
+    }
+}
+
+/// A small run without traces.
+pub fn quick() -> Options {
+    Options {
+        scale: Scale::Quick,
+        traces: "/nonexistent/traces".into(),
+        ..Options::default()
+    }
+}
+
+/// A scratch folder on a disk, for what measures one; `None` if there is none.
+pub fn on_disk() -> Option<senko_lab::rig::scratch::Scratch> {
+    use senko_lab::rig::scratch::{self, Scratch};
+    let made = Scratch::new(&scratch::default_parent());
+    made.inspect_err(|error| eprintln!("skipped: {error:#}"))
+        .ok()
+}
+
 /// Runs it to its end.
 pub fn run(folder: &Scratch, args: &[&str]) -> Output {
     command(folder, args).output().unwrap()
@@ -78,12 +140,4 @@ pub fn refused(folder: &Scratch, args: &[&str]) -> String {
     assert!(output.stdout.is_empty(), "{args:?}");
     assert_eq!(text.trim_end().lines().count(), 1, "{args:?}: {text}");
     text.trim_end().to_owned()
-}
-
-pub fn signal(pid: u32, name: &str) {
-    let done = Command::new("kill")
-        .args([&format!("-{name}"), &pid.to_string()])
-        .status()
-        .unwrap();
-    assert!(done.success());
 }

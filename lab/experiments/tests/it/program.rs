@@ -2,19 +2,16 @@
 //! `senko-lab` from outside, and the machinery of its experiments against a real server, with small
 //! sizes; speed is not judged.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
-
-use senko_lab::Outcome;
 use senko_lab::kv::plan::{self, Home, Plan};
 use senko_lab::kv::protocol::Request;
 use senko_lab::kv::{Amount, Durability, OURS};
 use senko_lab::rig::cleanup::is_alive;
 use senko_lab::rig::wire::Client;
 use senko_lab::rig::{Bench, Items, Load, traffic};
+use senko_lab::{Options, Outcome};
 use senko_workload::KeySpace;
 
-use crate::process::{Scratch, command, options, refused, run, signal};
+use crate::process::{Running, Scratch, command, options, refused, run};
 
 #[test]
 fn experiments_are_listed() {
@@ -78,32 +75,17 @@ fn ctrl_c_prints_the_figures_and_leaves_nothing() {
         ("serve-memory", Some("--quick")),
     ] {
         let folder = Scratch::new();
-        let mut child = command(&folder, &[])
-            .args(["run", name, "--json", "--scratch", "."])
-            .args(scale)
-            .args(["--results", "/dev/null"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("[1/") {
-            if told.read_line(&mut said).unwrap() == 0 {
-                break;
-            }
-        }
-        if !said.contains("[1/") {
-            child.wait().unwrap();
-            eprintln!("skipped {name}: {said}");
+        let mut args = vec!["run", name, "--json", "--scratch", "."];
+        args.extend(scale.into_iter().chain(["--results", "/dev/null"]));
+        let mut run = Running::start(&folder, &args);
+        if !run.until(|said| said.contains("[1/")) {
+            eprintln!("skipped {name}: {}", run.said);
             continue;
         }
-        assert!(said.contains(" %, about "), "{said}");
-        signal(child.id(), "INT");
-        told.read_to_string(&mut said).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(130), "{name}: {said}");
-        let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(run.said.contains(" %, about "), "{}", run.said);
+        let (code, out, said) = run.stop("INT");
+        assert_eq!(code, Some(130), "{name}: {said}");
+        let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(line["experiment"], name);
         assert_eq!(line["stopped"], true, "{line}");
         let left: Vec<_> = std::fs::read_dir(folder.path())
@@ -119,46 +101,33 @@ fn ctrl_c_prints_the_figures_and_leaves_nothing() {
 #[test]
 fn a_stopped_run_has_the_figures_of_its_whole_rounds() {
     let folder = Scratch::new();
-    let mut child = command(&folder, &[])
-        .args(["run", "dbm-random", "--quick", "--json"])
-        .args(["--scratch", ".", "--results", "/dev/null"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
-    while !said.contains(": round 2: ") && told.read_line(&mut said).unwrap() > 0 {}
-    if !said.contains(": round 2: ") {
-        child.wait().unwrap();
-        eprintln!("skipped: {said}");
+    let args = ["run", "dbm-random", "--quick", "--json", "--scratch", "."];
+    let results = ["--results", "/dev/null"];
+    let mut run = Running::start(&folder, &[&args[..], &results].concat());
+    if !run.until(|said| said.contains(": round 2: ")) {
+        eprintln!("skipped: {}", run.said);
         return;
     }
-    signal(child.id(), "INT");
-    told.read_to_string(&mut said).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (_, out, _) = run.stop("INT");
+    let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(line["stopped"], true, "{line}");
     assert!(line["bars"]["space_over_live"].as_f64().unwrap() > 0.0);
+}
+
+fn bench(options: &Options) -> Option<Bench<'_>> {
+    let opened = Bench::open(options);
+    let opened = opened.inspect_err(|error| eprintln!("skipped: {error:#}"));
+    opened.ok()
 }
 
 #[test]
 fn a_window_counts_what_the_server_did() {
     let Some(options) = options() else { return };
-    let bench = match Bench::open(&options) {
-        Ok(bench) => bench,
-        Err(error) => {
-            eprintln!("skipped: {error:#}");
-            return;
-        }
-    };
+    let Some(bench) = bench(&options) else { return };
     let items = Items::fixed(30_000, 16, 1000);
     let path = bench.scratch.path("test.flash");
-    let server = bench
-        .senko("test", 32 << 20)
-        .flash(&path, 128 << 20)
-        .start(&bench.scratch)
-        .unwrap();
+    let server = bench.on_flash("test", 32 << 20, 128 << 20);
+    let server = server.start(&bench.scratch).unwrap();
     let filled = traffic::fill_fast(&bench, &server, &items).unwrap();
     assert_eq!(filled.step.counts.stored, items.keys);
 
@@ -207,13 +176,7 @@ fn a_window_counts_what_the_server_did() {
 #[test]
 fn a_worker_is_driven_and_killed() {
     let Some(options) = options() else { return };
-    let bench = match Bench::open(&options) {
-        Ok(bench) => bench,
-        Err(error) => {
-            eprintln!("skipped: {error:#}");
-            return;
-        }
-    };
+    let Some(bench) = bench(&options) else { return };
     let mut plan = Plan::new(&bench, &mut Outcome::new(), 20_000, 200, 2.0)
         .unwrap()
         .durable(Durability::Kill);

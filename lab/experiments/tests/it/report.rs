@@ -2,11 +2,12 @@
 //! Result lines, tables, provenance.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 
-use senko_lab::{Machine, Options, Outcome, Scale, Table, experiments, find, run};
+use senko_lab::{Machine, Options, Outcome, Table, experiments, find, run};
 use senko_lab::{publish, results};
 use serde_json::{Value, json};
+
+use crate::process::quick;
 
 #[test]
 fn registry_names_are_unique_and_found() {
@@ -33,12 +34,7 @@ fn registry_names_are_unique_and_found() {
 
 #[test]
 fn a_run_without_traces_says_what_is_missing() {
-    let options = Options {
-        scale: Scale::Quick,
-        traces: PathBuf::from("/nonexistent/traces"),
-        ..Options::default()
-    };
-    let report = run("dram-policy", &options, &()).unwrap();
+    let report = run("dram-policy", &quick(), &()).unwrap();
     let line = report.result_line();
     assert!(
         !line.contains('\n')

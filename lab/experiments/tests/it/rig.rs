@@ -6,25 +6,16 @@ use std::path::Path;
 
 use senko_io::FileSystem;
 use senko_lab::experiments::serve_endurance::replay::{RULES, Replay};
-use senko_lab::rig::scratch::{self, Scratch};
 use senko_lab::rig::{Bench, Spec, ratio, sys};
 use senko_lab::{Commit, Machine, Options, Outcome, Report, Scale, find};
 use senko_plan::requests::{self, Requests};
 use serde_json::Value;
 
-fn scratch() -> Option<Scratch> {
-    match Scratch::new(&scratch::default_parent()) {
-        Ok(scratch) => Some(scratch),
-        Err(error) => {
-            eprintln!("skipped: {error:#}");
-            None
-        }
-    }
-}
+use crate::process::on_disk;
 
 #[test]
 fn a_contender_that_does_not_start_says_why() {
-    let Some(scratch) = scratch() else { return };
+    let Some(scratch) = on_disk() else { return };
     let core = sys::cores().unwrap()[0];
     let program = scratch.path("senko");
     let error = Spec::senko("one", &program, core, 64 << 20)
@@ -140,22 +131,4 @@ fn what_could_not_be_measured_is_named_in_the_result_line() {
         "fio is not installed (Debian package fio)"
     );
     assert_eq!(result["noisy"], true);
-}
-
-#[test]
-fn the_experiments_on_servers_are_there() {
-    for name in [
-        "serve-flash-get",
-        "serve-dram-flash-ratio",
-        "serve-memory",
-        "serve-endurance",
-        "serve-tails",
-        "serve-cores",
-        "serve-restart",
-        "serve-tls",
-        "serve-watch",
-        "serve-overload",
-    ] {
-        assert_eq!(find(name).unwrap().name, name);
-    }
 }

@@ -2,7 +2,9 @@
 //! The simulator's tables compared with the papers': mapping tables to the digit, the endurance
 //! paper's first table if the trace is here.
 
-use senko_lab::{DEFAULT_TRACES, Options, Scale, run};
+use senko_lab::{DEFAULT_TRACES, Options, run};
+
+use crate::process::quick;
 
 #[test]
 fn mapping_tables_are_the_thesis() {
@@ -38,11 +40,7 @@ fn endurance_table_has_every_setting() {
 /// One drive's figures, and the paper's figures for two and four next to the predictions.
 #[test]
 fn two_and_four_drives_are_predicted_from_one() {
-    let options = Options {
-        scale: Scale::Quick,
-        ..Options::default()
-    };
-    let report = run("transfer-predict", &options, &()).unwrap();
+    let report = run("transfer-predict", &quick(), &()).unwrap();
     let bars = report.outcome.bars();
     assert!(bars["qps_error_percent"] < 8.0, "{}", report.text());
     assert!(bars["latency_error_percent"] < 15.0, "{}", report.text());
@@ -54,12 +52,7 @@ fn two_and_four_drives_are_predicted_from_one() {
 /// collection, and log blocks merge only for random writes.
 #[test]
 fn what_chapter_2_says_costs() {
-    let options = Options {
-        scale: Scale::Quick,
-        traces: "/nonexistent/traces".into(),
-        ..Options::default()
-    };
-    let report = run("ftl-costs", &options, &()).unwrap();
+    let report = run("ftl-costs", &quick(), &()).unwrap();
     let (bars, missing) = (report.outcome.bars(), report.outcome.missing());
     assert!(bars["dftl_hit_percent_zipf_12th"] > 3.0 * bars["dftl_hit_percent_even_12th"]);
     assert!(bars["pages_written_with_trim_50"] < bars["pages_written_without_trim_50"]);
