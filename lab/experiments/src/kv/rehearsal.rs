@@ -34,8 +34,8 @@ fn tuning(durability: Durability) -> Tuning {
     }
 }
 
-/// Sends these requests to a process with this engine and returns its answers.
-pub fn ask(maker: &dyn Maker, requests: &[Request]) -> Result<Vec<Answer>> {
+/// The answers of a process with this engine to these requests.
+pub fn answers(maker: &dyn Maker, requests: &[Request]) -> Result<Vec<Answer>> {
     let mut lines = String::new();
     for request in requests {
         lines.push_str(&serde_json::to_string(request)?);
@@ -43,10 +43,16 @@ pub fn ask(maker: &dyn Maker, requests: &[Request]) -> Result<Vec<Answer>> {
     }
     let mut out = Vec::new();
     child::serve(&[maker], &mut lines.as_bytes(), &mut out)?;
-    let answers: Vec<Answer> = String::from_utf8(out)?
+    let out = String::from_utf8(out)?;
+    Ok(out
         .lines()
         .map(serde_json::from_str)
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<_, _>>()?)
+}
+
+/// The same; the first failure is an error.
+fn ask(maker: &dyn Maker, requests: &[Request]) -> Result<Vec<Answer>> {
+    let answers = answers(maker, requests)?;
     for (request, answer) in requests.iter().zip(&answers) {
         if let Answer::Failed(why) = answer {
             bail!("{}: {request:?} failed: {why}", maker.name());
@@ -59,7 +65,8 @@ pub fn ask(maker: &dyn Maker, requests: &[Request]) -> Result<Vec<Answer>> {
     Ok(answers)
 }
 
-fn worked(answer: &Answer) -> Result<&Worked> {
+/// The work of an answer.
+pub fn worked(answer: &Answer) -> Result<&Worked> {
     match answer {
         Answer::Worked(worked) => Ok(worked),
         other => bail!("no work was done: {other:?}"),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use senko_lab::kv::protocol::{Answer, Request};
-use senko_lab::kv::rehearsal::rehearse;
+use senko_lab::kv::rehearsal::{self, rehearse};
 use senko_lab::kv::{
     Amount, Durability, Engine, Fill, ItemShape, Maker, Tuning, Work, Worked, child,
 };
@@ -107,26 +107,12 @@ fn open(engine: &str, folder: &Path) -> Request {
     }
 }
 
-/// The answers of a process with these engines to these requests.
-fn answers(makers: &[&dyn Maker], requests: &[Request]) -> Vec<Answer> {
-    let lines: Vec<String> = requests
-        .iter()
-        .map(|request| serde_json::to_string(request).unwrap() + "\n")
-        .collect();
-    let mut out = Vec::new();
-    child::serve(makers, &mut lines.concat().as_bytes(), &mut out).unwrap();
-    String::from_utf8(out)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+fn answers(maker: &dyn Maker, requests: &[Request]) -> Vec<Answer> {
+    rehearsal::answers(maker, requests).unwrap()
 }
 
 fn worked(answer: &Answer) -> &Worked {
-    match answer {
-        Answer::Worked(worked) => worked,
-        other => panic!("no work was done: {other:?}"),
-    }
+    rehearsal::worked(answer).unwrap()
 }
 
 fn fill(threads: usize, batch: usize) -> Request {
@@ -186,7 +172,7 @@ fn work_is_counted() {
             ..Work::gets(1000, SHAPE, Amount::Seconds(0.01), 1)
         }),
     ];
-    let all = answers(&[&toy], &requests);
+    let all = answers(&toy, &requests);
     let (gets, puts, paced) = (worked(&all[2]), worked(&all[3]), worked(&all[4]));
     assert_eq!((gets.gets, gets.found, gets.puts), (5000, 5000, 0));
     assert_eq!(gets.get.count, 5000, "each get is timed");
@@ -214,7 +200,7 @@ fn a_wrong_engine_is_seen() {
         ..Toy::default()
     };
     let requests = [open("toy", folder), fill(1, 1), work(1.0, 0.0, 1, 1)];
-    let all = answers(&[&forgets], &requests);
+    let all = answers(&forgets, &requests);
     assert!(failure(&all[2]).contains("is not there"), "{:?}", all[2]);
     let damages = Toy {
         damages: true,
@@ -222,7 +208,7 @@ fn a_wrong_engine_is_seen() {
     };
     for depth in [1, 64] {
         let requests = [open("toy", folder), fill(1, 1), work(1.0, 0.0, depth, 1)];
-        let all = answers(&[&damages], &requests);
+        let all = answers(&damages, &requests);
         assert!(failure(&all[2]).contains("wrong from byte"), "{:?}", all[2]);
     }
 }
@@ -239,7 +225,7 @@ fn requests_out_of_turn_are_refused() {
         Request::Close,
         Request::Close,
     ];
-    let all = answers(&[&toy], &requests);
+    let all = answers(&toy, &requests);
     assert!(failure(&all[0]).contains("no engine is open"));
     assert!(failure(&all[1]).contains("it has: toy"));
     assert!(failure(&all[3]).contains("open already"));
