@@ -53,6 +53,19 @@ pub struct Work {
     pub seed: u64,
 }
 
+impl Work {
+    /// One thread that puts the next keys.
+    pub fn ascending(commits: u64, records: u64) -> Work {
+        Work {
+            commits,
+            records,
+            threads: 1,
+            order: Order::Ascending,
+            seed: 1,
+        }
+    }
+}
+
 /// The results of a turn.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {

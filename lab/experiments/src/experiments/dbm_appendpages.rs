@@ -101,11 +101,8 @@ pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -
         Ok(ours.db().checkpoint()?)
     })?;
     let work = Work {
-        commits,
-        records: 1,
-        threads: 1,
         order: Order::Random(keys),
-        seed: 1,
+        ..Work::ascending(commits, 1)
     };
     let (single, _) = written(&recorder, || {
         ours.run(&work)?;

@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use crate::commits::floor::{Cell, Floor};
 use crate::commits::write::Space;
-use crate::commits::{Order, Ran, Turns, Work};
+use crate::commits::{Ran, Turns, Work};
 use crate::kv::plan::cell as shown;
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps};
@@ -58,11 +58,8 @@ pub fn measure(
         turns.add(cell.name(), Ok(Floor::new(*cell, path)));
     }
     let work = Work {
-        commits: writes,
-        records: 1,
-        threads: 1,
-        order: Order::Ascending,
         seed,
+        ..Work::ascending(writes, 1)
     };
     for _ in 0..rounds {
         turns.round(&work, |name| steps.next(name));

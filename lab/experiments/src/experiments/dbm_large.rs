@@ -99,11 +99,8 @@ pub fn measure(
     let over = bytes_of(&home.join(OURS))? as f64 / sizes.memory as f64;
     outcome.setting("file_over_cache", over);
     let reading = Work {
-        commits: sizes.gets,
-        records: 0,
-        threads: 1,
         order: Order::Reads(sizes.keys),
-        seed: 1,
+        ..Work::ascending(sizes.gets, 0)
     };
     let reads = |ours: &mut Ours| {
         ours.run(&reading)?;

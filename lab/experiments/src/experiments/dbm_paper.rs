@@ -28,7 +28,7 @@ use senko_io::{Op, PAGE_SIZE, Purpose};
 use crate::commits::ours::{OURS, Ours};
 use crate::commits::rival::{self, REDB};
 use crate::commits::turns::COLUMNS;
-use crate::commits::{Contender, Order, Ran, Turns, Work};
+use crate::commits::{Contender, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, median, some};
 use crate::{
@@ -225,13 +225,7 @@ pub fn one(
     }
     let redb = rival::redb(lab, &home.join(REDB), load.synced);
     turns.add_other(REDB, redb, "64 MiB cache", outcome);
-    let work = Work {
-        commits: load.commits,
-        records: load.records,
-        threads: 1,
-        order: Order::Ascending,
-        seed: 1,
-    };
+    let work = Work::ascending(load.commits, load.records);
     for round in 0..rounds {
         turns.round(&work, |name| {
             steps.next(&format!("{}, round {}: {name}", load.name, round + 1));
@@ -283,13 +277,7 @@ pub fn log_bytes(folder: &Path, commits: u64, outcome: &mut Outcome) -> Result<(
     };
     let home = folder.join("log-bytes");
     let mut ours = Ours::new(&home, true, options)?;
-    let work = Work {
-        commits,
-        records: 100,
-        threads: 1,
-        order: Order::Ascending,
-        seed: 1,
-    };
+    let work = Work::ascending(commits, 100);
     let (log, other) = written(&recorder, || ours.run(&work).map(drop))?;
     let each = |bytes: u64| bytes as f64 / commits as f64;
     outcome.bar("log_bytes_per_commit_100", each(log));

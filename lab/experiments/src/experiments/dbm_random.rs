@@ -78,11 +78,9 @@ pub fn measure(
     let mut space = Err(format!("{OURS}: no round was measured"));
     for round in 0..rounds {
         let work = Work {
-            commits: each,
-            records: RECORDS,
-            threads: 1,
             order: Order::Random(keys),
             seed: round + 1,
+            ..Work::ascending(each, RECORDS)
         };
         turns.round(&work, |name| {
             steps.next(&format!("round {}: {name}", round + 1));

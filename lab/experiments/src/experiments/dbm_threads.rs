@@ -14,7 +14,7 @@ use senko_dbm::Options as DbmOptions;
 use crate::commits::ours::OURS;
 use crate::commits::rival::{self, Kind};
 use crate::commits::turns::COLUMNS;
-use crate::commits::{Order, Ran, Turns, Work};
+use crate::commits::{Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
@@ -65,11 +65,8 @@ pub fn measure(
             turns.add_rival(*kind, scratch.folder(), &home, true, 0, outcome);
         }
         let work = Work {
-            commits: threads * each,
-            records: 1,
             threads,
-            order: Order::Ascending,
-            seed: 1,
+            ..Work::ascending(threads * each, 1)
         };
         for _ in 0..rounds {
             turns.round(&work, |name| steps.next(&format!("{load}: {name}")));

@@ -492,11 +492,9 @@ impl Run<'_> {
             .map_err(|why| anyhow!(why))?;
         rival.fill(sizes.keys)?;
         rival.run(&Work {
-            commits: sizes.updates / BATCH,
-            records: BATCH,
-            threads: 1,
             order: Order::Random(sizes.keys),
             seed: self.bench.options.seed,
+            ..Work::ascending(sizes.updates / BATCH, BATCH)
         })?;
         Ok(CLOSED)
     }

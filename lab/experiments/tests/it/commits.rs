@@ -18,16 +18,6 @@ use senko_dbm::Options as DbmOptions;
 
 use crate::process::on_disk;
 
-fn ascending(commits: u64, records: u64) -> Work {
-    Work {
-        commits,
-        records,
-        threads: 1,
-        order: Order::Ascending,
-        seed: 1,
-    }
-}
-
 #[test]
 fn each_way_of_the_floor_leaves_its_bytes_or_says_why_not() {
     let Some(scratch) = on_disk() else { return };
@@ -105,12 +95,12 @@ fn contenders_commit_what_they_say() {
 }
 
 fn does_its_work(contender: &mut dyn Contender, threaded: bool) {
-    contender.run(&ascending(20, 1)).unwrap();
-    contender.run(&ascending(3, 100)).unwrap();
+    contender.run(&Work::ascending(20, 1)).unwrap();
+    contender.run(&Work::ascending(3, 100)).unwrap();
     contender.check(320).unwrap();
     let work = Work {
         order: Order::Random(320),
-        ..ascending(10, 20)
+        ..Work::ascending(10, 20)
     };
     let ran = contender.run(&work).unwrap();
     assert_eq!((ran.commits, ran.times.len()), (10, 10));
@@ -118,7 +108,7 @@ fn does_its_work(contender: &mut dyn Contender, threaded: bool) {
     let work = Work {
         order: Order::Reads(320),
         threads: if threaded { 2 } else { 1 },
-        ..ascending(30, 0)
+        ..Work::ascending(30, 0)
     };
     assert_eq!(contender.run(&work).unwrap().times.len(), 30);
     contender.pause();
@@ -137,7 +127,7 @@ fn many_threads_commit_each_key_once() {
     let Some(scratch) = on_disk() else { return };
     let work = Work {
         threads: 4,
-        ..ascending(42, 3)
+        ..Work::ascending(42, 3)
     };
     let mut ours = Ours::new(&scratch.path("ours"), true, DbmOptions::default()).unwrap();
     assert_eq!(ours.run(&work).unwrap().times.len(), 42);
@@ -175,7 +165,7 @@ fn one_that_fails_takes_no_figures_from_the_others() {
     for seed in [7, 2, 9] {
         let work = Work {
             seed,
-            ..ascending(1000, 1)
+            ..Work::ascending(1000, 1)
         };
         turns.round(&work, |_| ());
     }
