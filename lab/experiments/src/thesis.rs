@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run of an experiment on block layouts: the flash file, probes of the device, windows of gets,
-//! figures.
+//! A run of an experiment on block layouts: the flash file, windows of gets, figures.
 //!
 //! One thread gets uniformly random keys, one after the other, as in the thesis; a window is this
 //! many gets or this many seconds. After each get a random page of the same file is read. Times are
@@ -16,19 +15,18 @@ pub mod bed; // where the structures of chapter 4.2 run
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use senko_io::{Device, FileOptions, FileSystem, FlashFile};
 use senko_store::index::Candidates;
 use senko_store::index::bloom_map::best_hashes;
+use senko_thesis::bloom::BlockBloom;
 use senko_thesis::{BlockIndex, Built, Counts, Geometry, Keys, Layout, Reader, get, sorted};
 use senko_workload::{Rng, check_value};
 use serde_json::json;
 
-use crate::rig::device::BlockDevice;
-use crate::rig::probe::{Calm, Probe, on_core};
-use crate::rig::scratch::Scratch;
-use crate::rig::{Steps, cleanup, median, process, sys};
-use crate::{Options, Outcome, Progress, Scale, Table};
+use crate::rig::probe::on_core;
+use crate::rig::{Bench, Steps, median, process};
+use crate::{Outcome, Progress, Scale, Table};
 
 /// The names of the block sizes in keys of results: 16, 64 and 256 MB in the thesis and in a full
 /// run of its elements. `block_bytes` in the settings has those of the run.
@@ -166,87 +164,63 @@ pub struct ThesisRun<'a> {
     pub keys: Keys,
     /// A geometry for each of [`SIZES`].
     pub geometries: Vec<Geometry>,
-    /// The outcome of the run.
-    pub outcome: Outcome,
+    pub outcome: &'a mut Outcome,
     /// What was measured so far.
     pub rows: Vec<Row>,
     /// The elements that are requested, unless all are.
     pub only: Option<Range<u64>>,
-    // Closed before its folder is removed.
+    bench: &'a Bench<'a>,
     file: FlashFile,
     limits: Size,
-    seed: u64,
-    core: usize,
-    disk: Result<BlockDevice, String>,
-    probe: Probe,
-    calm: Calm,
     gets: Table,
     builds: Table,
-    // Fields are dropped in their order: files before their folder.
-    _scratch: Scratch,
 }
 
 impl<'a> ThesisRun<'a> {
     /// A run of the thesis's size.
     pub fn open(
-        options: &Options,
+        bench: &'a Bench<'a>,
         progress: &'a dyn Progress,
+        outcome: &'a mut Outcome,
         steps: u64,
     ) -> Result<ThesisRun<'a>> {
-        ThesisRun::sized(options, progress, steps, Size::of_the_thesis(options.scale))
+        let size = Size::of_the_thesis(bench.options.scale);
+        ThesisRun::sized(bench, progress, outcome, steps, size)
     }
 
-    /// Examines the machine and makes the file: with this many elements, or as many as there is
-    /// room for, which is noted.
+    /// Makes the file: with this many elements, or as many as there is room for, which is noted.
     pub fn sized(
-        options: &Options,
+        bench: &'a Bench<'a>,
         progress: &'a dyn Progress,
+        outcome: &'a mut Outcome,
         steps: u64,
         size: Size,
     ) -> Result<ThesisRun<'a>> {
-        cleanup::on_signals();
-        let steps = Steps::new(progress, steps);
-        steps.next("first probe");
-        let cores = sys::cores().context("the kernel does not say which cores may be used")?;
-        let [core, ..] = cores[..] else {
-            bail!("the kernel says that no core may be used");
+        let free = FileSystem::of(bench.scratch.folder())?.free;
+        let geometries = size.geometries(size.fitting(free)?).to_vec();
+        let options = FileOptions {
+            bytes: file_bytes(&geometries),
+            ..FileOptions::default()
         };
-        let scratch = Scratch::new(&options.scratch)?;
-        let disk = BlockDevice::of(scratch.folder());
-        let probe = Probe::new(&scratch.path("probe"), [core, cores[cores.len() - 1]])?;
-        let calm = probe.look()?;
-        let free = FileSystem::of(scratch.folder())?.free;
-        let elements = size.fitting(free)?;
-        let geometries = size.geometries(elements).to_vec();
-        let bytes = file_bytes(&geometries);
-        scratch.need(bytes)?;
-        let file = FlashFile::open(
-            &scratch.path("blocks"),
-            &FileOptions {
-                bytes,
-                ..FileOptions::default()
-            },
-        )?;
-        let mut outcome = Outcome::new();
-        settings(&mut outcome, size.elements, &geometries);
+        bench.scratch.need(options.bytes)?;
+        let file = FlashFile::open(&bench.scratch.path("blocks"), &options)?;
+        settings(outcome, size.elements, &geometries);
         outcome.setting("o_direct", file.direct());
         Ok(ThesisRun {
-            steps,
-            keys: Keys::new(options.seed),
+            steps: Steps::new(progress, steps),
+            keys: Keys::new(bench.options.seed),
             geometries,
             outcome,
             rows: Vec::new(),
             only: None,
+            bench,
             file,
             limits: size,
-            seed: options.seed,
-            core,
-            disk,
-            probe,
-            calm,
             gets: Table::titled("Gets of uniformly random keys, one thread"),
-            builds: Table::titled("Building"),
-            _scratch: scratch,
+            builds: Table::new(
+                "Building",
+                &["blocks", "what", "s", "MB/s", "written/keys+values"],
+            ),
         })
     }
 
@@ -255,11 +229,8 @@ impl<'a> ThesisRun<'a> {
         for geometry in &mut self.geometries {
             geometry.elements = geometry.elements.min(elements);
         }
-        settings(
-            &mut self.outcome,
-            self.geometries[0].elements,
-            &self.geometries,
-        );
+        let elements = self.geometries[0].elements;
+        settings(self.outcome, elements, &self.geometries);
     }
 
     /// The flash file.
@@ -283,6 +254,14 @@ impl<'a> ThesisRun<'a> {
                 format!("{:.4}", built.written as f64 / payload),
             ),
         ]);
+    }
+
+    /// Builds the map over blocks of a size.
+    pub fn block_map(&mut self, size: usize) -> BlockBloom {
+        let geometry = self.geometries[size];
+        self.map(size, "map over blocks", |keys| {
+            BlockBloom::build(keys, &geometry, BLOCK_BITS)
+        })
     }
 
     /// Builds a map in DRAM, and notes how long that took.
@@ -359,17 +338,15 @@ impl<'a> ThesisRun<'a> {
             keys: &self.keys,
             only: self.only.clone().unwrap_or(0..geometry.elements),
             limits: self.limits,
-            seed: self.seed,
+            seed: self.bench.options.seed,
         };
         let process = process::io(std::process::id()).ok();
-        let disk = self.disk.as_ref().ok().and_then(|disk| disk.counts().ok());
-        let mut took = on_core(self.core, || {
+        let disk = self.bench.disk_counts();
+        let mut took = on_core(self.bench.server_core(), || {
             asking.gets(&geometry, written, index, layout, asked)
         })??;
-        let disk_reads = disk.and_then(|before| {
-            let now = self.disk.as_ref().ok()?.counts().ok()?;
-            Some(now.since(&before).reads)
-        });
+        let disk_reads =
+            disk.and_then(|before| Some(self.bench.disk_counts()?.since(&before).reads));
         let process_bytes = process
             .and_then(|before| Some(process::io(std::process::id()).ok()?.read - before.read));
         let bare = took.page_reads.len() as u64;
@@ -436,9 +413,8 @@ impl<'a> ThesisRun<'a> {
         }
     }
 
-    /// Returns the outcome, with what holds for all runs.
-    pub fn finish(mut self) -> Result<Outcome> {
-        self.steps.next("last probe");
+    /// Adds to the outcome what holds for all runs.
+    pub fn finish(mut self) {
         for size in SIZES {
             if let Some(row) = self.rows.iter().find(|row| row.size == size) {
                 self.outcome
@@ -460,26 +436,13 @@ impl<'a> ThesisRun<'a> {
             self.outcome.bar("device_page_read_us", middle);
         }
         self.accounts();
-        match &self.disk {
-            Ok(disk) => self.outcome.device = disk.describe(),
-            Err(why) => self.outcome.setting("device_unknown", why.clone()),
-        }
         let by_size = by_size(&self.rows);
-        let ThesisRun {
-            mut outcome,
-            probe,
-            calm,
-            gets,
-            builds,
-            ..
-        } = self;
-        outcome.tables.insert(0, gets);
-        outcome.tables.splice(0..0, by_size);
-        if !builds.rows.is_empty() {
-            outcome.tables.insert(1, builds);
+        let tables = &mut self.outcome.tables;
+        tables.insert(0, self.gets);
+        tables.splice(0..0, by_size);
+        if !self.builds.rows.is_empty() {
+            tables.insert(1, self.builds);
         }
-        calm.compare(&probe.look()?, &mut outcome);
-        Ok(outcome)
     }
 
     /// Compares the layouts' counts with the kernel's.

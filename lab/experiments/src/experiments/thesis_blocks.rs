@@ -20,12 +20,11 @@
 
 use anyhow::Result;
 
-use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
+use crate::rig::Bench;
+use crate::thesis::{SIZES, ThesisRun};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, at_least, at_most, judged,
-    untested,
+    Experiment, Measure, Outcome, Paper, Progress, Sentence, at_least, at_most, judged, untested,
 };
-use senko_thesis::bloom::BlockBloom;
 use senko_thesis::sorted::{Scattered, SortedFile};
 use senko_thesis::unsorted::{self, Unsorted};
 
@@ -88,25 +87,24 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the time of a get from unsorted blocks with a page map and from sorted ones, by the size of blocks",
     sentences: SENTENCES,
     bars: &[],
-    run: Measure::Alone(run),
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut run = ThesisRun::open(options, progress, 18)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    let mut run = ThesisRun::open(bench, progress, outcome, 18)?;
     let geometries = run.geometries.clone();
     unsorted_blocks(&mut run)?;
     for (size, geometry) in geometries.iter().enumerate() {
         run.steps.next("writing sorted blocks");
         let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
         run.built(SIZES[size], "sorted", built);
-        let index = run.map(size, "map over blocks", |keys| {
-            BlockBloom::build(keys, geometry, BLOCK_BITS)
-        });
+        let index = run.block_map(size);
         run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
         run.measure(size, built.written, &index, &Scattered::warm(file))?;
     }
     shapes(&mut run);
-    run.finish()
+    run.finish();
+    Ok(())
 }
 
 /// One file of elements in append order, divided into blocks of each size. The largest blocks round
@@ -118,9 +116,7 @@ pub(super) fn unsorted_blocks(run: &mut ThesisRun<'_>) -> Result<()> {
     let built = unsorted::write(run.device(), &run.keys, largest)?;
     run.built("all", "unsorted", built);
     for (size, geometry) in geometries.iter().enumerate() {
-        let index = run.map(size, "map over blocks", |keys| {
-            BlockBloom::build(keys, geometry, BLOCK_BITS)
-        });
+        let index = run.block_map(size);
         for (name, bits) in UNSORTED {
             let layout = run.map(size, &format!("page maps of {name}"), |keys| {
                 Unsorted::new(name, keys, geometry, bits)

@@ -17,15 +17,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Hashed, Sized};
 use senko_thesis::sorted::{Head, Scattered, SortedFile};
 
 use super::thesis_blocks::{UNSORTED, unsorted_blocks};
-use crate::thesis::{BLOCK_BITS, SIZES, Size, ThesisRun};
+use crate::rig::Bench;
+use crate::thesis::{SIZES, Size, ThesisRun};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, at_least, at_most,
-    judged,
+    Experiment, Measure, Outcome, Paper, Progress, Scale, Sentence, at_least, at_most, judged,
 };
 
 const HASHED: [(&str, u32); 2] = [("hash16", 16), ("hash24", 24)];
@@ -86,17 +85,15 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "blocks and pages that a get searches, by the size of blocks, with as many elements as in the thesis",
     sentences: SENTENCES,
     bars: &[],
-    run: Measure::Alone(run),
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut run = ThesisRun::sized(options, progress, 29, size(options.scale))?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    let mut run = ThesisRun::sized(bench, progress, outcome, 29, size(bench.options.scale))?;
     let geometries = run.geometries.clone();
     unsorted_blocks(&mut run)?;
     for (size, geometry) in geometries.iter().enumerate() {
-        let index = run.map(size, "map over blocks", |keys| {
-            BlockBloom::build(keys, geometry, BLOCK_BITS)
-        });
+        let index = run.block_map(size);
         run.steps.next("writing sorted blocks");
         let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
         run.built(SIZES[size], "sorted", built);
@@ -117,7 +114,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let key = format!("{layout}_pages_large_over_small");
         run.pages_ratio(&key, (layout, "large"), (layout, "small"));
     }
-    run.finish()
+    run.finish();
+    Ok(())
 }
 
 #[cfg(test)]

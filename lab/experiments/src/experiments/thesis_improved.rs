@@ -28,10 +28,10 @@ use anyhow::Result;
 use senko_store::index::Candidates;
 use serde_json::json;
 
+use crate::rig::Bench;
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun, Window};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
-    judged, near,
+    Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged, near,
 };
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
@@ -126,11 +126,11 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "reads and times of gets from hash-table blocks that map what overflows, and from sorted blocks with their index at the head",
     sentences: SENTENCES,
     bars: &[],
-    run: Measure::Alone(run),
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut run = ThesisRun::open(options, progress, 42)?;
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    let mut run = ThesisRun::open(bench, progress, outcome, 42)?;
     let geometries = run.geometries.clone();
     let mut overflow = Vec::new();
     for (size, geometry) in geometries.iter().enumerate() {
@@ -138,9 +138,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let (file, built) = hashed::write(run.device(), &run.keys, geometry)?;
         run.built(SIZES[size], "hash", built);
         overflow.push(file.overflow());
-        let index = run.map(size, "map over blocks", |keys| {
-            BlockBloom::build(keys, geometry, BLOCK_BITS)
-        });
+        let index = run.block_map(size);
         for (name, bits, sized) in HASHED {
             let layout = run.map(size, &format!("page maps of {name}"), |keys| {
                 Hashed::new(name, keys, &file, bits, sized)
@@ -152,7 +150,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             }
         }
         if size == 0 {
-            let pages = options.scaled(512, 8192);
+            let pages = bench.scaled(512, 8192);
             in_place(&mut run, geometry, pages, built)?;
         }
     }
@@ -161,9 +159,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         run.steps.next("writing sorted blocks");
         let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
         run.built(SIZES[size], "sorted", built);
-        let index = run.map(size, "map over blocks", |keys| {
-            BlockBloom::build(keys, geometry, BLOCK_BITS)
-        });
+        let index = run.block_map(size);
         run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
         let head = Head(file.clone());
         run.measure(size, built.written, &index, &head)?;
@@ -177,9 +173,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         run.steps.next("writing the store's blocks");
         let (blocks, built) = ours::write(run.device(), &run.keys, geometry)?;
         run.built(SIZES[size], "store", built);
-        let index = run.map(size, "map over blocks", |keys| {
-            BlockBloom::build(keys, geometry, BLOCK_BITS)
-        });
+        let index = run.block_map(size);
         run.measure(size, built.written, &index, &blocks)?;
         drop(index);
         let index = run.map(size, "the store's better map", |keys| {
@@ -189,7 +183,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     }
     shapes(&mut run);
     fills(&mut run);
-    run.finish()
+    run.finish();
+    Ok(())
 }
 
 /// The thesis's comparisons as numbers.

@@ -21,9 +21,10 @@ use anyhow::Result;
 use senko_thesis::hashed::Sized;
 use senko_thesis::system::{Kind, Named, Old, System, Young};
 
+use crate::rig::Bench;
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
+    Experiment, Measure, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
 };
 
 /// A system, with the names of its rows: all, young, sorted.
@@ -113,12 +114,12 @@ pub static EXPERIMENT: Experiment = Experiment {
     text: "the time of a get from the combined block structure, before and after its improvement, and with blocks closed early",
     sentences: SENTENCES,
     bars: &[],
-    run: Measure::Alone(run),
+    run: Measure::Uncapped(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut run = ThesisRun::open(options, progress, 2 + CASES.len() as u64 * 4)?;
-    if options.scale == Scale::Quick {
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    let mut run = ThesisRun::open(bench, progress, outcome, 2 + CASES.len() as u64 * 4)?;
+    if bench.options.scale == Scale::Quick {
         // 16 blocks, of which a quarter is young.
         run.elements(1 << 18);
     }
@@ -133,7 +134,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     let (early, short) = (("early_young", size), ("short_young", size));
     run.time_ratio("early_over_short_young_time", early, short);
     run.pages_ratio("early_over_short_young_pages", early, short);
-    run.finish()
+    run.finish();
+    Ok(())
 }
 
 fn measure(run: &mut ThesisRun<'_>, case: &Case, puts: &mut Table) -> Result<()> {
