@@ -134,7 +134,7 @@ pub struct Experiment {
 #[derive(Debug)]
 pub enum Measure {
     /// By itself.
-    Alone(fn(&Options, &dyn Progress) -> Result<Outcome>),
+    Alone(fn(&Options, &dyn Progress, &mut Outcome) -> Result<()>),
     /// On a bench, where contenders have a cap on memory and a core of their own.
     OnBench(OnBench),
     /// On a bench, where contenders have neither: engines may use both cores in the background.
@@ -169,14 +169,15 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     let start = Instant::now();
     // The checkout may change during a run of an hour.
     let commit = Commit::current();
-    let outcome = match experiment.run {
-        Measure::Alone(run) => run(options, progress),
-        Measure::OnBench(run) => Bench::run(options, progress, run, true),
-        Measure::Uncapped(run) => Bench::run(options, progress, run, false),
+    let mut outcome = Outcome::new();
+    let ended = match experiment.run {
+        Measure::Alone(run) => run(options, progress, &mut outcome),
+        Measure::OnBench(run) => Bench::run(options, progress, &mut outcome, run, true),
+        Measure::Uncapped(run) => Bench::run(options, progress, &mut outcome, run, false),
     };
     // A file that a signal's clean-up removed is not a failure of the experiment.
     rig::cleanup::wait_if_stopped();
-    let outcome = outcome.with_context(|| format!("the experiment {name} could not be run"))?;
+    ended.with_context(|| format!("the experiment {name} could not be run"))?;
     Ok(Report {
         experiment,
         scale: options.scale,

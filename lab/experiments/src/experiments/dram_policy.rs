@@ -135,24 +135,22 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (keys, requests, shares) = options.scaled(
         (100_000, 1_000_000, vec![0.01, 0.1, 0.4]),
         (1_000_000, 10_000_000, SHARES.to_vec()),
     );
+    outcome.setting("cache_sizes_in_shares_of_footprint", json!(shares));
+    outcome.setting("zipf_keys", keys);
+    outcome.setting("zipf_requests", requests);
+    outcome.setting("etc_header_bytes", HEADER_BYTES);
+    outcome.setting("traces", options.traces.display().to_string());
     let mut run = Run {
-        outcome: Outcome::new(),
+        outcome,
         means: BTreeMap::new(),
         gains: vec![Vec::new(); POLICIES.len()],
         complete: true,
     };
-    run.outcome
-        .setting("cache_sizes_in_shares_of_footprint", json!(shares));
-    run.outcome.setting("zipf_keys", keys);
-    run.outcome.setting("zipf_requests", requests);
-    run.outcome.setting("etc_header_bytes", HEADER_BYTES);
-    run.outcome
-        .setting("traces", options.traces.display().to_string());
     let mut published = Table::new(
         "LRU against published hit ratios",
         &[
@@ -187,11 +185,12 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     if !published.rows.is_empty() {
         run.outcome.tables.push(published);
     }
-    Ok(run.finish())
+    run.finish();
+    Ok(())
 }
 
-struct Run {
-    outcome: Outcome,
+struct Run<'a> {
+    outcome: &'a mut Outcome,
     /// Mean hit percentage over the cache sizes: workload and basis, then one per policy.
     means: BTreeMap<String, Vec<f64>>,
     /// By how many percentage points of hits each policy is ahead of LRU, for each workload, basis
@@ -200,7 +199,7 @@ struct Run {
     complete: bool,
 }
 
-impl Run {
+impl Run<'_> {
     /// One workload under every policy, size and basis.
     fn compare(&mut self, name: &str, stream: &Requests, shares: &[f64], bases: &[Basis]) {
         for basis in bases {
@@ -309,7 +308,7 @@ impl Run {
     }
 
     /// The means, over each workload and over all, and the comparison with LRU point by point.
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) {
         self.add_means();
         let mut table = Table::new(
             "Against LRU, over all workloads and sizes; the difference in points of hits in % of requests",
@@ -342,7 +341,6 @@ impl Run {
             ]);
         }
         self.outcome.tables.push(table);
-        self.outcome
     }
 
     fn add_means(&mut self) {

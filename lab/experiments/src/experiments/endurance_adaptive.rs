@@ -150,17 +150,16 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut outcome = Outcome::new();
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     if !options.traces.join("block").exists() {
         for key in ["erases_over_best_per_trace", "erases_over_best_fixed"] {
             let folder = options.traces.display();
             outcome.miss(key, format!("there are no traces in {folder}"));
         }
-        return Ok(outcome);
+        return Ok(());
     }
     let profile = Profile::find("paper-1gb")?;
-    let loads = endurance_loads::all(&options.traces, options.scale, &mut outcome)?;
+    let loads = endurance_loads::all(&options.traces, options.scale, outcome)?;
     let layers = ftl::ALL.iter().map(|entry| entry.name);
     let layers: Vec<&'static str> = layers
         .filter(|name| options.scale == Scale::Full || QUICK_LAYERS.contains(name))
@@ -187,8 +186,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     outcome.setting("buffer_bytes", profile.buffer_bytes);
     outcome.setting("layers", layers.join(", "));
     outcome.setting("page_access_limit", LIMIT);
-    report(&mut outcome, &cells, &measured);
-    Ok(outcome)
+    report(outcome, &cells, &measured);
+    Ok(())
 }
 
 fn report(outcome: &mut Outcome, cells: &[Cell], measured: &[Option<Measured>]) {

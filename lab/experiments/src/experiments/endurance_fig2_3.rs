@@ -190,8 +190,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut outcome = Outcome::new();
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut table = Table::titled(format!("The first {REQUESTS} requests"));
     let (figure, trace, file) = FIGURE;
     progress.step(0, 1, trace);
@@ -199,7 +198,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     if !path.exists() {
         let why = format!("there is no {}", path.display());
         outcome.miss(format!("{figure}_write_percent"), why);
-        return Ok(outcome);
+        return Ok(());
     }
     let requests = read(&path)?;
     let seen = Seen::of(&requests);
@@ -240,7 +239,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     }
     outcome.tables.push(table);
     outcome.setting("addresses", "as in the trace, devices dropped");
-    Ok(outcome)
+    Ok(())
 }
 
 #[cfg(test)]

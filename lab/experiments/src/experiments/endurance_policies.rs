@@ -131,8 +131,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut outcome = Outcome::new();
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let buffers: Vec<Spec> = buffer::ALL
         .iter()
         .map(|entry| Spec::plain(entry.name))
@@ -142,10 +141,10 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         for buffer in &buffers {
             outcome.miss(key(buffer), format!("there are no traces in {folder}"));
         }
-        return Ok(outcome);
+        return Ok(());
     }
     let profile = Profile::find("paper-1gb")?;
-    let loads = endurance_loads::all(&options.traces, options.scale, &mut outcome)?;
+    let loads = endurance_loads::all(&options.traces, options.scale, outcome)?;
     let layers: Vec<&'static str> = ftl::ALL
         .iter()
         .map(|entry| entry.name)
@@ -184,12 +183,12 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     for (place, buffer) in buffers.iter().enumerate() {
         outcome.bar(key(buffer), over_none(&rows, place));
     }
-    sentences(&buffers, &rows, &mut outcome);
+    sentences(&buffers, &rows, outcome);
     outcome.tables.push(pud_table(buffers.len(), &rows));
     outcome.setting("profile", profile.name.as_str());
     outcome.setting("buffer_bytes", profile.buffer_bytes);
     outcome.setting("layers", layers.join(", "));
-    Ok(outcome)
+    Ok(())
 }
 
 type Row<'a> = (&'a [Cell<'a>], &'a [Measured]);

@@ -116,15 +116,14 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut outcome = Outcome::new();
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let path = options.traces.join(TRACE);
     if !path.exists() {
         for key in KEYS {
             let why = format!("there is no {}", path.display());
             outcome.miss(key, why);
         }
-        return Ok(outcome);
+        return Ok(());
     }
     let workload = folded(&path.to_string_lossy())?;
     let profile = Profile::find("paper-1gb")?;
@@ -142,8 +141,8 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             }
         }
     }
-    report(&mut outcome, &rows, &profile);
-    Ok(outcome)
+    report(outcome, &rows, &profile);
+    Ok(())
 }
 
 /// One run: the report, and the erases once the buffer is drained.

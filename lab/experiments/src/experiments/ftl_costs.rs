@@ -118,12 +118,11 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut outcome = Outcome::new();
-    maps(options, progress, &mut outcome)?;
-    forgotten(options, progress, &mut outcome)?;
-    series(options, progress, &mut outcome)?;
-    Ok(outcome)
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    maps(options, progress, outcome)?;
+    forgotten(options, progress, outcome)?;
+    series(options, progress, outcome)?;
+    Ok(())
 }
 
 fn on_page(op: Op, page: u64) -> Request {

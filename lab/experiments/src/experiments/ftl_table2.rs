@@ -66,8 +66,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(_: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut outcome = Outcome::new();
+fn run(_: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let columns = [
         "layer",
         "paper MiB",
@@ -125,5 +124,5 @@ fn run(_: &Options, progress: &dyn Progress) -> Result<Outcome> {
     outcome.tables.push(layers);
     outcome.setting("geometry", json!(geometry));
     outcome.setting("logical_pages", BLOCKS * PAGES);
-    Ok(outcome)
+    Ok(())
 }

@@ -71,10 +71,10 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (keys, drawn) = options.scaled((500_000, 2_000_000), (2_000_000, 16_000_000));
     let mut run = Run {
-        outcome: Outcome::new(),
+        outcome,
         largest: [0.0; FOLLOW.len()],
         table: Table::new(
             "Largest deviation of the curve's hit ratio from the simulated policy",
@@ -128,7 +128,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     }
     progress.step(total, total, "done");
     let Run {
-        mut outcome,
+        outcome,
         largest,
         table,
         ..
@@ -146,17 +146,17 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     outcome.setting("zipf_requests", drawn);
     outcome.setting("traces", folder.display().to_string());
     outcome.tables.push(table);
-    Ok(outcome)
+    Ok(())
 }
 
-struct Run {
-    outcome: Outcome,
+struct Run<'a> {
+    outcome: &'a mut Outcome,
     largest: [f64; FOLLOW.len()],
     table: Table,
     seed: u64,
 }
 
-impl Run {
+impl Run<'_> {
     fn compare(&mut self, name: &str, stream: &Requests) {
         self.compare_by(name, stream, Basis::Objects);
         if stream.sizes.is_some() {

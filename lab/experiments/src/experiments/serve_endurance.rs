@@ -66,14 +66,14 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let bench = Bench::open(options)?;
     let mut run = Run {
         bench: &bench,
         steps: Steps::new(progress, 7 + TRACES.len() as u64),
         flash: bench.scaled(160 << 20, 4 << 30),
         memory: bench.scaled(48 << 20, 512 << 20),
-        outcome: Outcome::new(),
+        outcome,
         table: Table::new("Steady overwrite, flash full", &COLUMNS),
     };
     run.outcome.setting("flash_bytes", run.flash);
@@ -90,16 +90,13 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     ];
     run.outcome.part(&keys, ended);
     run.steps.next("last probe of the device");
-    bench.note_caps(&mut run.outcome);
-    bench.finish(&mut run.outcome)?;
+    bench.note_caps(run.outcome);
+    bench.finish(run.outcome)?;
     run.steps.next("logs on a simulated drive");
-    streams::measure(&mut run.outcome)?;
+    streams::measure(run.outcome)?;
     run.traces();
-    let Run {
-        mut outcome, table, ..
-    } = run;
-    outcome.tables.insert(0, table);
-    Ok(outcome)
+    run.outcome.tables.insert(0, run.table);
+    Ok(())
 }
 
 struct Run<'a> {
@@ -107,7 +104,7 @@ struct Run<'a> {
     steps: Steps<'a>,
     flash: u64,
     memory: u64,
-    outcome: Outcome,
+    outcome: &'a mut Outcome,
     table: Table,
 }
 
@@ -154,7 +151,7 @@ impl Run<'_> {
     /// A server whose flash is full.
     fn full(&mut self, spec: &Spec) -> Result<Server> {
         self.steps.next(&format!("filling {}", spec.name));
-        let server = self.bench.start(spec, &mut self.outcome)?;
+        let server = self.bench.start(spec, self.outcome)?;
         let items = self.items();
         traffic::fill_fast(self.bench, &server, &items)?;
         // Writes as much as the flash holds under the load itself. Items reclaimed later have then
@@ -317,7 +314,7 @@ impl Run<'_> {
     /// Writes under a budget, after the burst that it allows was used up.
     fn budget(&mut self, spec: &Spec) -> Result<Written> {
         self.steps.next("under a budget");
-        let server = self.bench.start(spec, &mut self.outcome)?;
+        let server = self.bench.start(spec, self.outcome)?;
         traffic::fill_fast(self.bench, &server, &self.items())?;
         let start = Instant::now();
         while server.stat("flash_drops_budget")? == 0.0 {

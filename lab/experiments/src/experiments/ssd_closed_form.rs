@@ -130,7 +130,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (warm, half) = options.scaled((10, 10), (20, 40));
     let settings = settings();
     let mut table = Table::titled("Write amplification of uniform random writes, 8192 blocks");
@@ -156,7 +156,6 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
             ("second half", format!("{second:.4}")),
         ]);
     }
-    let mut outcome = Outcome::new();
     outcome.bar("wa_error_percent", largest);
     outcome.setting("blocks", BLOCKS);
     outcome.setting("reserve_blocks_beside", 1);
@@ -165,7 +164,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     outcome.setting("warm_overwrites", warm);
     outcome.setting("measured_overwrites", 2 * half);
     outcome.tables.push(table);
-    Ok(outcome)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -267,11 +267,10 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let seed = options.seed;
     let (overwrites, requests, warm, measured) =
         options.scaled((100, 1_000_000, 1.25, 0.25), (400, 4_000_000, 3.0, 1.0));
-    let mut outcome = Outcome::new();
     let mut table = Table::titled("Simulated per second, one core");
     let mut row = |what: &str, rate: &Rate| {
         table.add([
@@ -328,5 +327,5 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     outcome.setting("latency_depth", 32);
     outcome.setting("second", "of the thread's time on its core");
     outcome.tables.push(table);
-    Ok(outcome)
+    Ok(())
 }

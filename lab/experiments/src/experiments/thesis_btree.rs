@@ -65,10 +65,11 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     run_on(
         options,
         progress,
+        outcome,
         &[X25M, X25M_FULL, STICK],
         |beds, outcome| measure(beds, PUTS, outcome),
     )

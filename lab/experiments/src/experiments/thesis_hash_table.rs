@@ -67,11 +67,15 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let slots = options.scaled((4_096, 32_768), (65_536, 524_288));
-    run_on(options, progress, &[X25M, STICK], |beds, outcome| {
-        measure(beds, slots, outcome)
-    })
+    run_on(
+        options,
+        progress,
+        outcome,
+        &[X25M, STICK],
+        |beds, outcome| measure(beds, slots, outcome),
+    )
 }
 
 /// The results of filling a table.

@@ -595,18 +595,17 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut outcome = Outcome::new();
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let sizes = Sizes::of(options.scale);
     outcome.setting("elements_a_block", PER_BLOCK);
     outcome.setting("zipf_exponent", EXPONENT);
     outcome.setting("hashes", Filter::for_elements(PER_BLOCK as u32).hashes);
     outcome.setting("avx2", cfg!(target_arch = "x86_64") && has_avx2());
-    figure_35(&mut outcome, progress);
-    figures_41_to_43(&sizes, options, progress, &mut outcome)?;
-    figure_44(&sizes, options, progress, &mut outcome)?;
-    better_map(&sizes, options, progress, &mut outcome)?;
-    Ok(outcome)
+    figure_35(outcome, progress);
+    figures_41_to_43(&sizes, options, progress, outcome)?;
+    figure_44(&sizes, options, progress, outcome)?;
+    better_map(&sizes, options, progress, outcome)?;
+    Ok(())
 }
 
 /// Whether rows are ANDed in vectors of 32 bytes.

@@ -87,9 +87,9 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let elements = options.scaled((2_000, 20_000), (20_000, 200_000));
-    run_on(options, progress, &[X25M], |beds, outcome| {
+    run_on(options, progress, outcome, &[X25M], |beds, outcome| {
         measure(beds, elements, outcome)
     })
 }

@@ -162,8 +162,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-    let mut outcome = Outcome::new();
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (most, asked) = options.scaled((1024, 1_000_000), (4096, 20_000_000));
     let sizes: Vec<u64> = (1..)
         .map(|power| 1 << power)
@@ -222,7 +221,7 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     }
     outcome.setting("elements_a_block", PER_BLOCK);
     outcome.setting("lookups", asked);
-    Ok(outcome)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -182,11 +182,10 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let (fitting, answers) = options.scaled((200_000, 500_000), (1_000_000, 5_000_000));
     progress.step(0, 3, "fitting to one drive");
     let model = fit(PAPER, fitting, options.seed)?;
-    let mut outcome = Outcome::new();
     outcome.setting("model", json!(model));
     outcome.setting(
         "fitted_to_one_drive",
@@ -239,12 +238,12 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Outcome> {
     outcome.bar("latency_us_4_queues_full", full.mean_us);
     let tables = [
         other_windows(&model, answers / 4, options.seed)?,
-        figure_9(&model, answers / 5, options.seed, &mut outcome)?,
-        without_bottleneck(&model, answers / 2, options.seed, &mut outcome)?,
+        figure_9(&model, answers / 5, options.seed, outcome)?,
+        without_bottleneck(&model, answers / 2, options.seed, outcome)?,
     ];
     outcome.tables.extend(tables);
     progress.step(3, 3, "done");
-    Ok(outcome)
+    Ok(())
 }
 
 /// The effect of the assumption: two and four drives with other numbers of commands under way.

@@ -191,22 +191,21 @@ impl<'a> Bench<'a> {
     pub fn run(
         options: &Options,
         progress: &dyn Progress,
+        outcome: &mut Outcome,
         run: OnBench,
         capped: bool,
-    ) -> Result<Outcome> {
+    ) -> Result<()> {
         let bench = Bench::open(options)?;
         ensure!(
             !capped || bench.cores.len() > 1,
             "the server and its load need a core each, and this process may use one core only"
         );
-        let mut outcome = Outcome::new();
-        run(&bench, progress, &mut outcome)?;
+        run(&bench, progress, outcome)?;
         progress.step(1, 1, "last probe");
         if capped {
-            bench.note_caps(&mut outcome);
+            bench.note_caps(outcome);
         }
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        bench.finish(outcome)
     }
 
     /// Adds to the outcome what holds for all experiments on the machine, and takes the second

@@ -84,9 +84,10 @@ impl Beds<'_> {
 pub fn run_on(
     options: &Options,
     progress: &dyn Progress,
+    outcome: &mut Outcome,
     drives: &[Simulated],
     measure: impl FnOnce(&Beds<'_>, &mut Outcome) -> Result<()>,
-) -> Result<Outcome> {
+) -> Result<()> {
     cleanup::on_signals();
     let scratch = Scratch::new(&options.scratch)?;
     let beds = Beds {
@@ -95,9 +96,7 @@ pub fn run_on(
         drives,
         seed: options.seed,
     };
-    let mut outcome = Outcome::new();
-    measure(&beds, &mut outcome)?;
-    Ok(outcome)
+    measure(&beds, outcome)
 }
 
 /// The device of a bed.
