@@ -26,38 +26,34 @@ use crate::commits::ours::Ours;
 use crate::commits::rival::LMDB;
 use crate::commits::{Contender, Order, Work, key, value};
 use crate::rig::{Bench, Reason, Steps, process, ratio};
-use crate::{
-    Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
-};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table, at_least, at_most, judged};
 
 /// Keys from one changed record to the next: more than any leaf has.
 const STRIDE: u64 = 1000;
-
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 2.1, figure 1",
-        "with a translation table a changed leaf is one page written",
-        &["crates/dbm/src/pages/mapping.rs"],
-        "2026-11-28: pages written for each changed leaf: a tenth for the table, half a page more goes against it",
-        &[at_most("page_writes_per_update", 1.1, 1.5)],
-    )
-.steady(),
-    judged(
-        "section 2.1",
-        "without it the pages up to the root are written again",
-        &["crates/dbm/src/pages/mapping.rs"],
-        "2026-11-28: pages that LMDB, which copies paths, writes for a commit of one record: two is a path, one is not",
-        &[at_least("lmdb_pages_per_commit_of_one", 2.0, 1.5)],
-    )
-.steady(),
-];
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "dbm-appendpages",
     paper: Paper::D,
     source: "paper D, section 2.1",
     text: "pages written for a changed leaf with a translation table, and by LMDB, which copies paths",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 2.1, figure 1",
+            "with a translation table a changed leaf is one page written",
+            &["crates/dbm/src/pages/mapping.rs"],
+            "2026-11-28: pages written for each changed leaf: a tenth for the table, half a page more goes against it",
+            &[at_most("page_writes_per_update", 1.1, 1.5)],
+        )
+        .steady(),
+        judged(
+            "section 2.1",
+            "without it the pages up to the root are written again",
+            &["crates/dbm/src/pages/mapping.rs"],
+            "2026-11-28: pages that LMDB, which copies paths, writes for a commit of one record: two is a path, one is not",
+            &[at_least("lmdb_pages_per_commit_of_one", 2.0, 1.5)],
+        )
+        .steady(),
+    ],
     bars: &[Bar::less("page_writes_per_update", 1.05, 1.0)],
     run: Measure::Uncapped(run),
 };

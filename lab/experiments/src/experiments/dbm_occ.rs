@@ -27,9 +27,7 @@ use senko_workload::Rng;
 use crate::commits::{Ran, key};
 use crate::kv::plan::cell;
 use crate::rig::{Bench, Steps, median};
-use crate::{
-    Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, judged, untested,
-};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, Table, at_least, judged, untested};
 
 /// The number of records that transactions choose from, and its name.
 const CONTENTION: [(&str, u64); 5] = [
@@ -50,46 +48,44 @@ pub enum Keeping {
     Locks,
 }
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 2.3, low contention",
-        "where contention is low, optimistic transactions have the higher rate",
-        &["crates/dbm/src/db/transaction.rs"],
-        "2026-11-28: the rate over that with locks, two of 1,000 records; a twentieth more bears it out, and less goes against it",
-        &[at_least("optimistic_over_locks_low", 1.05, 1.0)],
-    ),
-    judged(
-        "section 2.3, conflicts",
-        "a conflict costs writes in vain",
-        &["crates/dbm/src/db/transaction.rs"],
-        "2026-11-28: runs again for each commit with two of 16 records: one in ten is a cost, one in a hundred is none",
-        &[at_least("run_again_high", 0.1, 0.01)],
-    ),
-    judged(
-        "section 2.3, flash",
-        "on flash they have the higher rate nevertheless",
-        &["crates/dbm/src/db/transaction.rs"],
-        "2026-11-28: the rate over that with locks, from two of 100 records to two of two; less goes against it",
-        &[
-            at_least("optimistic_over_locks_middle", 1.0, 1.0),
-            at_least("optimistic_over_locks_high", 1.0, 1.0),
-            at_least("optimistic_over_locks_severe", 1.0, 1.0),
-        ],
-    ),
-    untested(
-        "section 2.3, lock-free",
-        "conflicts are found without a lock, so that no transaction waits",
-        &["crates/dbm/src/db/transaction.rs"],
-        "only the validation takes no lock here; begin, apply and flush take one each, and a variant with locks was not built",
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "dbm-occ",
     paper: Paper::D,
     source: "paper D, section 2.3",
     text: "the commits of optimistic transactions over those with record locks, by contention",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 2.3, low contention",
+            "where contention is low, optimistic transactions have the higher rate",
+            &["crates/dbm/src/db/transaction.rs"],
+            "2026-11-28: the rate over that with locks, two of 1,000 records; a twentieth more bears it out, and less goes against it",
+            &[at_least("optimistic_over_locks_low", 1.05, 1.0)],
+        ),
+        judged(
+            "section 2.3, conflicts",
+            "a conflict costs writes in vain",
+            &["crates/dbm/src/db/transaction.rs"],
+            "2026-11-28: runs again for each commit with two of 16 records: one in ten is a cost, one in a hundred is none",
+            &[at_least("run_again_high", 0.1, 0.01)],
+        ),
+        judged(
+            "section 2.3, flash",
+            "on flash they have the higher rate nevertheless",
+            &["crates/dbm/src/db/transaction.rs"],
+            "2026-11-28: the rate over that with locks, from two of 100 records to two of two; less goes against it",
+            &[
+                at_least("optimistic_over_locks_middle", 1.0, 1.0),
+                at_least("optimistic_over_locks_high", 1.0, 1.0),
+                at_least("optimistic_over_locks_severe", 1.0, 1.0),
+            ],
+        ),
+        untested(
+            "section 2.3, lock-free",
+            "conflicts are found without a lock, so that no transaction waits",
+            &["crates/dbm/src/db/transaction.rs"],
+            "only the validation takes no lock here; begin, apply and flush take one each, and a variant with locks was not built",
+        ),
+    ],
     bars: &[],
     run: Measure::Uncapped(run),
 };

@@ -17,8 +17,7 @@ use senko_ssd::engine_device::SimulatedDevice;
 use senko_ssd::profile::{BUILT_IN, Profile};
 
 use crate::{
-    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
-    untested,
+    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_least, judged, untested,
 };
 use senko_plan::device::{Mapping, SimulatedTarget, measure};
 
@@ -35,46 +34,44 @@ fn layer(ftl: &str) -> Mapping {
     }
 }
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 4.1, figures 20 to 22, 24 and 25",
-        "the times of 2,048 single writes tell whether a drive maps pages or has log blocks",
-        &["crates/plan/src/device.rs", "crates/cli/src/device.rs"],
-        "2026-11-28: seven simulated drives whose layer is known, three seeds each: one wrong verdict holds in part, one in ten goes against it",
-        &[at_least("right", 1.0, 0.9)],
-    ),
-    untested(
-        "sections 4.1.1 and 4.1.2, figures 17 to 19, tables 3 and 4",
-        "times of an X25-M by the size of accesses, with its write cache and without",
-        &[
-            "crates/ssd/src/profile.rs",
-            "crates/ssd/tests/it/thesis_drives.rs",
-        ],
-        "the drive is not here, and the simulated one has its times from the data sheet; `senko device` draws these figures of any drive",
-    ),
-    untested(
-        "section 4.1.4, figure 23",
-        "random writes to a USB stick take nearly a hundred times as long as writes in order",
-        &["crates/ssd/tests/it/thesis_drives.rs"],
-        "the stick is not here, and the profile of the simulated one was made from this figure",
-    ),
-    untested(
-        "section 2.1.4, table 1",
-        "a chip's pages, blocks and times",
-        &[
-            "crates/ssd/src/profile.rs",
-            "crates/ssd/tests/it/chapter2.rs",
-        ],
-        "a data sheet: the profile hy27-4gb has its figures, held by a test",
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "device-verdict",
     paper: Paper::A,
     source: "paper A, section 4.1, figures 18 to 25",
     text: "what the times of single writes tell about a drive: maps of pages, or log blocks",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 4.1, figures 20 to 22, 24 and 25",
+            "the times of 2,048 single writes tell whether a drive maps pages or has log blocks",
+            &["crates/plan/src/device.rs", "crates/cli/src/device.rs"],
+            "2026-11-28: seven simulated drives whose layer is known, three seeds each: one wrong verdict holds in part, one in ten goes against it",
+            &[at_least("right", 1.0, 0.9)],
+        ),
+        untested(
+            "sections 4.1.1 and 4.1.2, figures 17 to 19, tables 3 and 4",
+            "times of an X25-M by the size of accesses, with its write cache and without",
+            &[
+                "crates/ssd/src/profile.rs",
+                "crates/ssd/tests/it/thesis_drives.rs",
+            ],
+            "the drive is not here, and the simulated one has its times from the data sheet; `senko device` draws these figures of any drive",
+        ),
+        untested(
+            "section 4.1.4, figure 23",
+            "random writes to a USB stick take nearly a hundred times as long as writes in order",
+            &["crates/ssd/tests/it/thesis_drives.rs"],
+            "the stick is not here, and the profile of the simulated one was made from this figure",
+        ),
+        untested(
+            "section 2.1.4, table 1",
+            "a chip's pages, blocks and times",
+            &[
+                "crates/ssd/src/profile.rs",
+                "crates/ssd/tests/it/chapter2.rs",
+            ],
+            "a data sheet: the profile hy27-4gb has its figures, held by a test",
+        ),
+    ],
     bars: &[Bar::more("right", 1.0, 1.0)],
     run: Measure::Alone(run),
 };

@@ -21,8 +21,7 @@ use senko_ssd::spec::Spec;
 
 use super::endurance_loads::{self, Load};
 use crate::{
-    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_most,
-    judged,
+    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Table, at_most, judged,
 };
 
 /// The adaptive buffer's rivals.
@@ -129,20 +128,18 @@ fn measure(profile: &Profile, cell: &Cell) -> Result<Option<Measured>> {
     }))
 }
 
-const SENTENCES: &[Sentence] = &[judged(
-    "sections 3.3 and 4",
-    "a buffer that changes its policy with the load works for each of them",
-    &["crates/ssd/src/buffer/adaptive.rs"],
-    "2026-11-28: erases over those of the best fixed policy of each load, the worst of them: 3 % is the price of not knowing the load, a tenth goes against it",
-    &[at_most("erases_over_best_per_trace", 1.03, 1.1)],
-)];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "endurance-adaptive",
     paper: Paper::C,
     source: "paper C, section 3.3 and conclusion",
     text: "the erases of a write buffer that changes its policy with the load, over those of fixed policies",
-    sentences: SENTENCES,
+    sentences: &[judged(
+        "sections 3.3 and 4",
+        "a buffer that changes its policy with the load works for each of them",
+        &["crates/ssd/src/buffer/adaptive.rs"],
+        "2026-11-28: erases over those of the best fixed policy of each load, the worst of them: 3 % is the price of not knowing the load, a tenth goes against it",
+        &[at_most("erases_over_best_per_trace", 1.03, 1.1)],
+    )],
     bars: &[
         Bar::less("erases_over_best_per_trace", 1.03, 1.00),
         Bar::less("erases_over_best_fixed", 1.00, 0.90),

@@ -22,8 +22,8 @@ use senko_ssd::trace::TraceSpec;
 use senko_ssd::{Op, Request, plot};
 
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
-    judged, untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_least, at_most, judged,
+    untested,
 };
 
 /// Figure, trace, file.
@@ -144,48 +144,46 @@ fn read(path: &Path) -> Result<Vec<Request>> {
     requests.with_context(|| format!("cannot read {}", path.display()))
 }
 
-const SENTENCES: &[Sentence] = &[
-    untested(
-        "section 2, figure 1",
-        "a buffer, a translation layer, flash",
-        &["crates/ssd/src/device.rs"],
-        "a drawing of how it works",
-    ),
-    judged(
-        "section 3.2, figure 2",
-        "Financial1 goes to the same scattered addresses again and again",
-        &["crates/ssd/src/plot.rs"],
-        "2026-11-28: shares of the first 10,000 requests: half of the written pages were written before, and a tenth of the requests at most continue the one before; a quarter and a half go against it",
-        &[
-            at_least("fig2_written_again_percent", 50.0, 25.0),
-            at_most("fig2_sequential_percent", 10.0, 50.0),
-        ],
-    ),
-    judged(
-        "section 3.2, figure 2, LRU",
-        "each time another address comes to the buffer, which is bad for LRU",
-        &["crates/ssd/src/plot.rs"],
-        "2026-11-28: the share of written pages that come back before 512 others do, which is what the buffer holds: a third is bad for LRU, and half is good for it",
-        &[at_most(
-            "fig2_written_again_within_buffer_percent",
-            33.0,
-            50.0,
-        )],
-    ),
-    untested(
-        "section 3.2, figure 3",
-        "MSNStorageCFS looks random, and LRU works better for it",
-        &["crates/ssd/src/plot.rs"],
-        "the trace MSNStorageCFS is not to be had; that of another server would say nothing of it",
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "endurance-fig2-3",
     paper: Paper::C,
     source: "paper C, figures 2 and 3",
     text: "where the first requests of Financial1 go, and how soon pages come back",
-    sentences: SENTENCES,
+    sentences: &[
+        untested(
+            "section 2, figure 1",
+            "a buffer, a translation layer, flash",
+            &["crates/ssd/src/device.rs"],
+            "a drawing of how it works",
+        ),
+        judged(
+            "section 3.2, figure 2",
+            "Financial1 goes to the same scattered addresses again and again",
+            &["crates/ssd/src/plot.rs"],
+            "2026-11-28: shares of the first 10,000 requests: half of the written pages were written before, and a tenth of the requests at most continue the one before; a quarter and a half go against it",
+            &[
+                at_least("fig2_written_again_percent", 50.0, 25.0),
+                at_most("fig2_sequential_percent", 10.0, 50.0),
+            ],
+        ),
+        judged(
+            "section 3.2, figure 2, LRU",
+            "each time another address comes to the buffer, which is bad for LRU",
+            &["crates/ssd/src/plot.rs"],
+            "2026-11-28: the share of written pages that come back before 512 others do, which is what the buffer holds: a third is bad for LRU, and half is good for it",
+            &[at_most(
+                "fig2_written_again_within_buffer_percent",
+                33.0,
+                50.0,
+            )],
+        ),
+        untested(
+            "section 3.2, figure 3",
+            "MSNStorageCFS looks random, and LRU works better for it",
+            &["crates/ssd/src/plot.rs"],
+            "the trace MSNStorageCFS is not to be had; that of another server would say nothing of it",
+        ),
+    ],
     bars: &[],
     run: Measure::Alone(run),
 };

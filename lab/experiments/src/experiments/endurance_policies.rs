@@ -16,8 +16,8 @@ use senko_ssd::{buffer, ftl};
 
 use super::endurance_loads::{self, Load};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    at_most, judged, untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Table, at_least, at_most,
+    judged, untested,
 };
 
 /// Other choices for PUD-LRU.
@@ -66,67 +66,65 @@ fn measure(profile: &Profile, cell: &Cell) -> Result<Measured> {
     })
 }
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 3.2",
-        "hits, fewer erases and speed go together",
-        &["crates/ssd/src/buffer.rs"],
-        "2026-11-28: the correlations of LRU's hits with its fewer erases and with the time saved, over the loads, above BAST: 0.9 is together, below 0.5 is not",
-        &[
-            at_least("lru_hits_erases_correlation_bast", 0.9, 0.5),
-            at_least("lru_hits_time_correlation_bast", 0.9, 0.5),
-        ],
-    ),
-    judged(
-        "section 3.3, the load",
-        "what LRU gains depends on the application",
-        &["crates/ssd/src/buffer.rs"],
-        "2026-11-28: fewer erases above BAST, in points from the load with the least to that with the most: 20 is dependence, 5 is none",
-        &[at_least(
-            "lru_erase_reduction_range_bast_percent",
-            20.0,
-            5.0,
-        )],
-    ),
-    judged(
-        "section 3.3, Financial1",
-        "PUD-LRU gains more than LRU on a load such as Financial1",
-        &["crates/ssd/src/buffer.rs"],
-        "2026-11-28: erases above BAST, over LRU's, of the reading of its paper that is the default here; a twentieth fewer bears it out, and more goes against it",
-        &[at_most(
-            "pud_lru_over_lru_erases_financial1_bast",
-            0.95,
-            1.0,
-        )],
-    ),
-    untested(
-        "section 3.3, MSNStorageCFS",
-        "BPLRU gains more than others on a random load such as MSNStorageCFS",
-        &["crates/ssd/src/buffer.rs"],
-        "the trace MSNStorageCFS is not to be had; that of another server would say nothing of it",
-    ),
-    judged(
-        "section 2, BPLRU",
-        "BPLRU raises the endurance of a drive with BAST",
-        &["crates/ssd/src/buffer.rs"],
-        "2026-11-28: erases over those without a buffer, mean of the loads; a fifth fewer bears it out, and more goes against it",
-        &[at_most("bplru_over_none_erases_bast", 0.8, 1.0)],
-    ),
-    judged(
-        "section 2, PUD-LRU",
-        "PUD-LRU improves on BPLRU for many applications",
-        &["crates/ssd/src/buffer.rs"],
-        "2026-11-28: erases over BPLRU's above BAST, mean of the loads; a twentieth fewer bears it out, and more goes against it",
-        &[at_most("pud_lru_over_bplru_erases_bast", 0.95, 1.0)],
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "endurance-policies",
     paper: Paper::C,
     source: "paper C, section 3",
     text: "the erases, hits and times of every write buffer under every translation layer and load",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 3.2",
+            "hits, fewer erases and speed go together",
+            &["crates/ssd/src/buffer.rs"],
+            "2026-11-28: the correlations of LRU's hits with its fewer erases and with the time saved, over the loads, above BAST: 0.9 is together, below 0.5 is not",
+            &[
+                at_least("lru_hits_erases_correlation_bast", 0.9, 0.5),
+                at_least("lru_hits_time_correlation_bast", 0.9, 0.5),
+            ],
+        ),
+        judged(
+            "section 3.3, the load",
+            "what LRU gains depends on the application",
+            &["crates/ssd/src/buffer.rs"],
+            "2026-11-28: fewer erases above BAST, in points from the load with the least to that with the most: 20 is dependence, 5 is none",
+            &[at_least(
+                "lru_erase_reduction_range_bast_percent",
+                20.0,
+                5.0,
+            )],
+        ),
+        judged(
+            "section 3.3, Financial1",
+            "PUD-LRU gains more than LRU on a load such as Financial1",
+            &["crates/ssd/src/buffer.rs"],
+            "2026-11-28: erases above BAST, over LRU's, of the reading of its paper that is the default here; a twentieth fewer bears it out, and more goes against it",
+            &[at_most(
+                "pud_lru_over_lru_erases_financial1_bast",
+                0.95,
+                1.0,
+            )],
+        ),
+        untested(
+            "section 3.3, MSNStorageCFS",
+            "BPLRU gains more than others on a random load such as MSNStorageCFS",
+            &["crates/ssd/src/buffer.rs"],
+            "the trace MSNStorageCFS is not to be had; that of another server would say nothing of it",
+        ),
+        judged(
+            "section 2, BPLRU",
+            "BPLRU raises the endurance of a drive with BAST",
+            &["crates/ssd/src/buffer.rs"],
+            "2026-11-28: erases over those without a buffer, mean of the loads; a fifth fewer bears it out, and more goes against it",
+            &[at_most("bplru_over_none_erases_bast", 0.8, 1.0)],
+        ),
+        judged(
+            "section 2, PUD-LRU",
+            "PUD-LRU improves on BPLRU for many applications",
+            &["crates/ssd/src/buffer.rs"],
+            "2026-11-28: erases over BPLRU's above BAST, mean of the loads; a twentieth fewer bears it out, and more goes against it",
+            &[at_most("pud_lru_over_bplru_erases_bast", 0.95, 1.0)],
+        ),
+    ],
     bars: &[],
     run: Measure::Alone(run),
 };

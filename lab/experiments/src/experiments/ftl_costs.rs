@@ -33,8 +33,8 @@ use senko_workload::zipf::Zipf;
 
 use super::endurance_loads::{folded, request};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
-    judged, untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_least, at_most, judged,
+    untested,
 };
 
 const TRACE: &str = "block/Financial1_first10k.spc";
@@ -51,69 +51,67 @@ const STALL: f64 = 10.0;
 /// Bytes of an access.
 const PAGE: u64 = 4096;
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 2.2.3, figures 8 and 9",
-        "writes in order switch log blocks, and cause no merge",
-        &["crates/ssd/src/ftl/bast.rs", "crates/ssd/src/ftl/logs.rs"],
-        "2026-11-28: the thesis says \"no further work at all\": one merge goes against it",
-        &[at_most("full_merges_log_blocks_in_order", 0.0, 0.0)],
-    ),
-    judged(
-        "section 2.2.3, figure 10",
-        "random writes cause merges, and are slow again and again",
-        &["crates/ssd/src/ftl/bast.rs", "crates/ssd/src/ftl/logs.rs"],
-        "2026-11-28: a stall takes ten times the usual write; a tenth of the writes is \"again and again\", fewer than one in a hundred is not",
-        &[
-            at_least("stalls_log_blocks_random", 205.0, 20.0),
-            at_least("longest_over_usual_log_blocks_random", 10.0, 3.0),
-        ],
-    ),
-    judged(
-        "section 2.2.4, figure 11",
-        "a layer that maps pages takes random writes as fast as writes in order, as long as there is room",
-        &["crates/ssd/src/ftl/page.rs"],
-        "2026-11-28: the figure is the longest random write over the usual one in order; half as much again is still alike, and a factor of three is not",
-        &[at_most("longest_over_usual_pages_random", 1.5, 3.0)],
-    ),
-    judged(
-        "section 2.2.4, figure 12",
-        "without TRIM collection keeps what the host forgot, and gets less efficient",
-        &["crates/ssd/src/ftl/page/victims.rs"],
-        "2026-11-28: half of the drive was forgotten, so at least half as many pages again have to be written; no more goes against it",
-        &[at_least(
-            "pages_written_without_over_with_trim_50",
-            1.5,
-            1.0,
-        )],
-    ),
-    judged(
-        "section 2.2.5, a bank",
-        "1 MB of DFTL's 49 MB map in RAM finds enough under a bank's load",
-        &["crates/ssd/src/ftl/dftl.rs", "crates/ssd/src/ftl/cmt.rs"],
-        "2026-11-28: a miss costs a read of flash, so \"enough\" is a miss in ten requests at most, and one in four is not; the trace's first 10,000 requests ran before, to warm the map",
-        &[at_least("dftl_hit_percent_financial1_49th", 90.0, 75.0)],
-    ),
-    untested(
-        "section 2.2.5, TPC-H",
-        "4 MB of the map are enough under TPC-H",
-        &["crates/ssd/src/ftl/dftl.rs"],
-        "the load was not published",
-    ),
-    untested(
-        "section 2.2.5, other layers",
-        "FAST, superblocks, LAST and FASTer; FASTer is said to be faster than mapping by pages",
-        &["crates/ssd/src/ftl.rs"],
-        "claims of others that the thesis quotes",
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "ftl-costs",
     paper: Paper::A,
     source: "paper A, sections 2.2.3 to 2.2.5, figures 8 to 12",
     text: "what a small part of a map in RAM finds, what collection writes with TRIM and without, and what random writes cost with log blocks",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 2.2.3, figures 8 and 9",
+            "writes in order switch log blocks, and cause no merge",
+            &["crates/ssd/src/ftl/bast.rs", "crates/ssd/src/ftl/logs.rs"],
+            "2026-11-28: the thesis says \"no further work at all\": one merge goes against it",
+            &[at_most("full_merges_log_blocks_in_order", 0.0, 0.0)],
+        ),
+        judged(
+            "section 2.2.3, figure 10",
+            "random writes cause merges, and are slow again and again",
+            &["crates/ssd/src/ftl/bast.rs", "crates/ssd/src/ftl/logs.rs"],
+            "2026-11-28: a stall takes ten times the usual write; a tenth of the writes is \"again and again\", fewer than one in a hundred is not",
+            &[
+                at_least("stalls_log_blocks_random", 205.0, 20.0),
+                at_least("longest_over_usual_log_blocks_random", 10.0, 3.0),
+            ],
+        ),
+        judged(
+            "section 2.2.4, figure 11",
+            "a layer that maps pages takes random writes as fast as writes in order, as long as there is room",
+            &["crates/ssd/src/ftl/page.rs"],
+            "2026-11-28: the figure is the longest random write over the usual one in order; half as much again is still alike, and a factor of three is not",
+            &[at_most("longest_over_usual_pages_random", 1.5, 3.0)],
+        ),
+        judged(
+            "section 2.2.4, figure 12",
+            "without TRIM collection keeps what the host forgot, and gets less efficient",
+            &["crates/ssd/src/ftl/page/victims.rs"],
+            "2026-11-28: half of the drive was forgotten, so at least half as many pages again have to be written; no more goes against it",
+            &[at_least(
+                "pages_written_without_over_with_trim_50",
+                1.5,
+                1.0,
+            )],
+        ),
+        judged(
+            "section 2.2.5, a bank",
+            "1 MB of DFTL's 49 MB map in RAM finds enough under a bank's load",
+            &["crates/ssd/src/ftl/dftl.rs", "crates/ssd/src/ftl/cmt.rs"],
+            "2026-11-28: a miss costs a read of flash, so \"enough\" is a miss in ten requests at most, and one in four is not; the trace's first 10,000 requests ran before, to warm the map",
+            &[at_least("dftl_hit_percent_financial1_49th", 90.0, 75.0)],
+        ),
+        untested(
+            "section 2.2.5, TPC-H",
+            "4 MB of the map are enough under TPC-H",
+            &["crates/ssd/src/ftl/dftl.rs"],
+            "the load was not published",
+        ),
+        untested(
+            "section 2.2.5, other layers",
+            "FAST, superblocks, LAST and FASTer; FASTer is said to be faster than mapping by pages",
+            &["crates/ssd/src/ftl.rs"],
+            "claims of others that the thesis quotes",
+        ),
+    ],
     bars: &[],
     run: Measure::Alone(run),
 };

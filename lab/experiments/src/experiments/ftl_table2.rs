@@ -18,7 +18,7 @@ use senko_ssd::nand::{Endurance, Nand};
 use senko_ssd::spec::Spec;
 use serde_json::json;
 
-use crate::{Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, untested};
+use crate::{Experiment, Measure, Options, Outcome, Paper, Progress, Table, untested};
 
 /// The drive of the paper's tables 1 and 2.
 const PAGE_BYTES: u32 = 2048;
@@ -49,19 +49,17 @@ fn row(table: &mut Table, name: &str, paper: Option<f64>, mapping: &Mapping) -> 
     (fractional, whole)
 }
 
-const SENTENCES: &[Sentence] = &[untested(
-    "section 2.2.2, table 2",
-    "the mapping table of an 80 GB drive takes 126.6 MB by pages and 1.5 MB by blocks",
-    &["lab/experiments/src/experiments/ftl_table2.rs"],
-    "arithmetic on the number of pages; a test holds its digits",
-)];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "ftl-table2",
     paper: Paper::A,
     source: "paper A, table 2",
     text: "the size of mapping tables by pages and by blocks",
-    sentences: SENTENCES,
+    sentences: &[untested(
+        "section 2.2.2, table 2",
+        "the mapping table of an 80 GB drive takes 126.6 MB by pages and 1.5 MB by blocks",
+        &["lab/experiments/src/experiments/ftl_table2.rs"],
+        "arithmetic on the number of pages; a test holds its digits",
+    )],
     bars: &[],
     run: Measure::Alone(run),
 };

@@ -24,9 +24,7 @@ use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{Bench, Items, Load, Reason, Series, Spec, Steps, Window, over, process};
-use crate::{
-    Bar, Experiment, Measure, Outcome, Paper, Progress, Scale, Sentence, Table, at_least, judged,
-};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Scale, Table, at_least, judged};
 
 /// Bytes a second for filling extstore: if it is faster, extstore drops more items than it must.
 /// The warm-up brings popular items back.
@@ -62,46 +60,44 @@ enum Filling {
     CappedAfter(u64),
 }
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "sections 2 and 3.1, figures 1, 2 and 4, swap",
-        "with a tenth of the data in DRAM it is about 1.8 times as fast as memcached on swap",
-        &["lab/experiments/src/rig/swap.rs", "crates/cache/src/shard/demote.rs"],
-        "2026-11-28: hits a second of the same items; a tenth below 1.8 bears it out, and no gain goes against it; keys follow Zipf's law, not Facebook's own distribution",
-        &[
-            at_least("etc_1to10_over_swap", 1.62, 1.0),
-            at_least("fixed_1to10_over_swap", 1.62, 1.0),
-        ],
-    ),
-    judged(
-        "sections 4 and 5, figure 4, DRAM",
-        "with a tenth of the data in DRAM it loses 14 % against all in DRAM",
-        &["crates/cache/src/shard/demote.rs"],
-        "2026-11-28: hits a second over memcached's with all in DRAM; two points below 0.86 bear it out, 0.75 goes against it",
-        &[
-            at_least("etc_1to10_over_dram", 0.84, 0.75),
-            at_least("fixed_1to10_over_dram", 0.84, 0.75),
-        ],
-    ),
-    judged(
-        "section 4, figure 4, the curve",
-        "the rate falls slowly with the share of DRAM",
-        &["crates/cache/src/shard/demote.rs"],
-        "2026-11-28: hits a second over all in DRAM with a twentieth of the data in DRAM, which is beyond the paper's axis: half is slowly, a quarter is not",
-        &[
-            at_least("etc_1to20_over_dram", 0.5, 0.25),
-            at_least("fixed_1to20_over_dram", 0.5, 0.25),
-        ],
-    )
-    .in_full(),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "serve-dram-flash-ratio",
     paper: Paper::E,
     source: "paper E, figure 4",
     text: "hits a second with a part of the data in DRAM, over all in DRAM, extstore and swap",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "sections 2 and 3.1, figures 1, 2 and 4, swap",
+            "with a tenth of the data in DRAM it is about 1.8 times as fast as memcached on swap",
+            &["lab/experiments/src/rig/swap.rs", "crates/cache/src/shard/demote.rs"],
+            "2026-11-28: hits a second of the same items; a tenth below 1.8 bears it out, and no gain goes against it; keys follow Zipf's law, not Facebook's own distribution",
+            &[
+                at_least("etc_1to10_over_swap", 1.62, 1.0),
+                at_least("fixed_1to10_over_swap", 1.62, 1.0),
+            ],
+        ),
+        judged(
+            "sections 4 and 5, figure 4, DRAM",
+            "with a tenth of the data in DRAM it loses 14 % against all in DRAM",
+            &["crates/cache/src/shard/demote.rs"],
+            "2026-11-28: hits a second over memcached's with all in DRAM; two points below 0.86 bear it out, 0.75 goes against it",
+            &[
+                at_least("etc_1to10_over_dram", 0.84, 0.75),
+                at_least("fixed_1to10_over_dram", 0.84, 0.75),
+            ],
+        ),
+        judged(
+            "section 4, figure 4, the curve",
+            "the rate falls slowly with the share of DRAM",
+            &["crates/cache/src/shard/demote.rs"],
+            "2026-11-28: hits a second over all in DRAM with a twentieth of the data in DRAM, which is beyond the paper's axis: half is slowly, a quarter is not",
+            &[
+                at_least("etc_1to20_over_dram", 0.5, 0.25),
+                at_least("fixed_1to20_over_dram", 0.5, 0.25),
+            ],
+        )
+        .in_full(),
+    ],
     bars: &[
         Bar::more("etc_1to10_over_dram", 0.86, 1.00),
         Bar::more("etc_1to10_over_extstore", 1.4, 1.7),

@@ -25,7 +25,7 @@ use senko_workload::{KeySpace, Rng};
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
 use crate::rig::{Bench, Figure, Items, Load, Series, Server, Steps, Window, median, over};
-use crate::{Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, untested};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, Table, untested};
 
 /// Numbers of flash files.
 const FILES: [u64; 3] = [1, 2, 4];
@@ -37,19 +37,17 @@ const CONNECTIONS: usize = 64;
 /// Time between two requests of the other.
 const PAUSE: Duration = Duration::from_millis(10);
 
-const SENTENCES: &[Sentence] = &[untested(
-    "section 4.2, figures 7 and 8, a server",
-    "answers grow to 1.33 and 1.44 times with 2 and 4 drives",
-    &["crates/server/src/server/flash.rs"],
-    "all files lie on one disk here; several drives with a rate of their own are not to be had",
-)];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "serve-drives",
     paper: Paper::B,
     source: "paper B, figures 7 and 8",
     text: "answers and response times with the same items on one, two and four files of one disk",
-    sentences: SENTENCES,
+    sentences: &[untested(
+        "section 4.2, figures 7 and 8, a server",
+        "answers grow to 1.33 and 1.44 times with 2 and 4 drives",
+        &["crates/server/src/server/flash.rs"],
+        "all files lie on one disk here; several drives with a rate of their own are not to be had",
+    )],
     bars: &[],
     run: Measure::OnBench(run),
 };

@@ -43,8 +43,7 @@ use crate::rig::{
     Bench, Items, Load, Memtier, Reason, Series, Server, Spec, Steps, Window, median, over,
 };
 use crate::{
-    Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
-    untested,
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Table, at_least, at_most, judged, untested,
 };
 use closed::{Closed, Device, FLASH, largest, over_device, over_rival, written};
 
@@ -121,62 +120,60 @@ fn page_value() -> usize {
     PAGE_SIZE - RECORD_HEADER - text
 }
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 5.1",
-        "one drive gives 92 % of its random reads as answers",
-        &["crates/server/src/worker.rs"],
-        "2026-11-28: the median of all rounds with 256 connections over fio's reads right before; two points below bear it out, 0.75 goes against it",
-        &[at_least("get_over_fio", 0.9, 0.75)],
-    ),
-    judged(
-        "section 3.3, figure 5",
-        "an answer lies on flash as it is sent, at a multiple of the device's read, so a get is one read",
-        &["crates/cache/src/record.rs"],
-        "2026-11-28: the device's reads for each get from flash: a twentieth for what else reads the disk, half a read goes against it",
-        &[at_most("device_reads_per_flash_get", 1.05, 1.5)],
-    ),
-    judged(
-        "section 4.2, figure 9, DRAM",
-        "the response time of a cache in DRAM hardly depends on the rate",
-        &["crates/server/src/worker.rs"],
-        "2026-11-28: memcached's mean at the highest rate over that at the lowest: a quarter is hardly, half as much again is not",
-        &[at_most("memcached_mean_high_over_low_rate", 1.25, 1.5)],
-    ),
-    judged(
-        "section 4.2, figure 9, flash",
-        "the response time from flash grows with the rate",
-        &["crates/server/src/worker.rs"],
-        "2026-11-28: the mean at the highest rate that the server answers over that at the lowest: a tenth more is growth, none goes against it",
-        &[at_least("senko_mean_high_over_low_rate", 1.1, 1.0)],
-    ),
-    judged(
-        "section 5.2, figure 9, low rates",
-        "at low rates there is no large difference to a cache in DRAM",
-        &["crates/server/src/worker.rs"],
-        "2026-11-28: the mean from flash over memcached's in DRAM at the lowest rate: a quarter is no large difference, half as much again is",
-        &[at_most("senko_mean_over_dram_at_low_rate", 1.25, 1.5)],
-    ),
-    untested(
-        "section 2.2",
-        "100,000 commands a second, each within 1 to 2 ms",
-        &["crates/server/src/worker.rs"],
-        "the disks here read 50,000 to 90,000 times a second; the model of transfer-predict has 16 drives",
-    ),
-    untested(
-        "section 6",
-        "values smaller than a page, and writes among the gets, are left to be examined",
-        &["crates/cache/src/record.rs"],
-        "a question of the paper, without an answer to judge; the run measures both",
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "serve-flash-get",
     paper: Paper::B,
     source: "paper B, section 5.1, figures 7 to 9",
     text: "GETs from flash over the device's random reads, over a minimal server's and over extstore's, and their latency by rate",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 5.1",
+            "one drive gives 92 % of its random reads as answers",
+            &["crates/server/src/worker.rs"],
+            "2026-11-28: the median of all rounds with 256 connections over fio's reads right before; two points below bear it out, 0.75 goes against it",
+            &[at_least("get_over_fio", 0.9, 0.75)],
+        ),
+        judged(
+            "section 3.3, figure 5",
+            "an answer lies on flash as it is sent, at a multiple of the device's read, so a get is one read",
+            &["crates/cache/src/record.rs"],
+            "2026-11-28: the device's reads for each get from flash: a twentieth for what else reads the disk, half a read goes against it",
+            &[at_most("device_reads_per_flash_get", 1.05, 1.5)],
+        ),
+        judged(
+            "section 4.2, figure 9, DRAM",
+            "the response time of a cache in DRAM hardly depends on the rate",
+            &["crates/server/src/worker.rs"],
+            "2026-11-28: memcached's mean at the highest rate over that at the lowest: a quarter is hardly, half as much again is not",
+            &[at_most("memcached_mean_high_over_low_rate", 1.25, 1.5)],
+        ),
+        judged(
+            "section 4.2, figure 9, flash",
+            "the response time from flash grows with the rate",
+            &["crates/server/src/worker.rs"],
+            "2026-11-28: the mean at the highest rate that the server answers over that at the lowest: a tenth more is growth, none goes against it",
+            &[at_least("senko_mean_high_over_low_rate", 1.1, 1.0)],
+        ),
+        judged(
+            "section 5.2, figure 9, low rates",
+            "at low rates there is no large difference to a cache in DRAM",
+            &["crates/server/src/worker.rs"],
+            "2026-11-28: the mean from flash over memcached's in DRAM at the lowest rate: a quarter is no large difference, half as much again is",
+            &[at_most("senko_mean_over_dram_at_low_rate", 1.25, 1.5)],
+        ),
+        untested(
+            "section 2.2",
+            "100,000 commands a second, each within 1 to 2 ms",
+            &["crates/server/src/worker.rs"],
+            "the disks here read 50,000 to 90,000 times a second; the model of transfer-predict has 16 drives",
+        ),
+        untested(
+            "section 6",
+            "values smaller than a page, and writes among the gets, are left to be examined",
+            &["crates/cache/src/record.rs"],
+            "a question of the paper, without an answer to judge; the run measures both",
+        ),
+    ],
     bars: &[
         Bar::more("get_over_fio", 0.85, 0.97),
         Bar::more("get_over_floor_server", 0.97, 1.05),

@@ -28,8 +28,7 @@ use crate::rig::traffic::{self, ZIPF};
 use crate::rig::wire::Client;
 use crate::rig::{Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, process};
 use crate::{
-    Bar, Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged,
-    untested,
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Table, at_least, at_most, judged, untested,
 };
 
 /// Bytes of a key.
@@ -45,53 +44,51 @@ const RECORD: u64 = 376;
 /// Connections and requests under way on each in a burst.
 const BURST: (usize, usize) = (1000, 16);
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 3.4",
-        "a deletion changes the index alone",
-        &["crates/cache/src/shard/fetch.rs"],
-        "2026-11-28: the process's own reads for each deletion that found its item, since other programs read the disk too: a tenth of a read is no read, half a read is one",
-        &[at_most("reads_per_delete_or_touch_by_process", 0.1, 0.5)],
-    )
-.steady(),
-    judged(
-        "section 3.2, figure 3, one read",
-        "a get from flash is one read, since key and value lie together",
-        &["crates/cache/src/index.rs"],
-        "2026-11-28: the process's own reads for each hit: a twentieth is no second read, half a read goes against it",
-        &[at_most("reads_per_flash_hit_by_process", 1.05, 1.5)],
-    )
-.steady(),
-    judged(
-        "section 3.2, figure 3, no read in vain",
-        "if the second hash is wide enough, a search reads no flash",
-        &["crates/cache/src/index.rs", "docs/cache/sizing.md"],
-        "2026-11-28: the process's own reads for each absent key, with 18 to 26 bits of hash where the paper has 64: one in a thousand is none, one in a hundred is some",
-        &[at_most("reads_per_miss_or_overwrite_by_process", 0.001, 0.01)],
-    )
-.steady(),
-    judged(
-        "section 3.2, keys",
-        "64 bits instead of a key of 64 bytes free 87.5 % of the DRAM that keys take",
-        &["crates/cache/src/index.rs"],
-        "2026-11-28: the index's bytes for an item on flash over those that memcached with extstore, which keeps keys in DRAM, takes for the same items; two points below bear it out, half goes against it",
-        &[at_least("key64_dram_freed_percent", 85.0, 50.0)],
-    )
-.steady(),
-    untested(
-        "section 3.2, an example",
-        "keys of 64 bytes alone fill the DRAM at 1:16",
-        &["crates/cache/src/index.rs"],
-        "arithmetic on the sizes that the paper assumes",
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "serve-memory",
     paper: Paper::E,
     source: "paper E, section 3.2; design: one memory cap, no flash read on a miss",
     text: "DRAM for an item on flash, the memory cap under load, and the device's reads for each command",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 3.4",
+            "a deletion changes the index alone",
+            &["crates/cache/src/shard/fetch.rs"],
+            "2026-11-28: the process's own reads for each deletion that found its item, since other programs read the disk too: a tenth of a read is no read, half a read is one",
+            &[at_most("reads_per_delete_or_touch_by_process", 0.1, 0.5)],
+        )
+        .steady(),
+        judged(
+            "section 3.2, figure 3, one read",
+            "a get from flash is one read, since key and value lie together",
+            &["crates/cache/src/index.rs"],
+            "2026-11-28: the process's own reads for each hit: a twentieth is no second read, half a read goes against it",
+            &[at_most("reads_per_flash_hit_by_process", 1.05, 1.5)],
+        )
+        .steady(),
+        judged(
+            "section 3.2, figure 3, no read in vain",
+            "if the second hash is wide enough, a search reads no flash",
+            &["crates/cache/src/index.rs", "docs/cache/sizing.md"],
+            "2026-11-28: the process's own reads for each absent key, with 18 to 26 bits of hash where the paper has 64: one in a thousand is none, one in a hundred is some",
+            &[at_most("reads_per_miss_or_overwrite_by_process", 0.001, 0.01)],
+        )
+        .steady(),
+        judged(
+            "section 3.2, keys",
+            "64 bits instead of a key of 64 bytes free 87.5 % of the DRAM that keys take",
+            &["crates/cache/src/index.rs"],
+            "2026-11-28: the index's bytes for an item on flash over those that memcached with extstore, which keeps keys in DRAM, takes for the same items; two points below bear it out, half goes against it",
+            &[at_least("key64_dram_freed_percent", 85.0, 50.0)],
+        )
+        .steady(),
+        untested(
+            "section 3.2, an example",
+            "keys of 64 bytes alone fill the DRAM at 1:16",
+            &["crates/cache/src/index.rs"],
+            "arithmetic on the sizes that the paper assumes",
+        ),
+    ],
     bars: &[
         Bar::less("dram_bytes_per_flash_item", 11.0, 9.0),
         Bar::less("reads_per_flash_hit", 1.02, 1.005),

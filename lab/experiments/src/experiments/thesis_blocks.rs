@@ -22,70 +22,66 @@ use anyhow::Result;
 
 use crate::rig::Bench;
 use crate::thesis::{SIZES, ThesisRun};
-use crate::{
-    Experiment, Measure, Outcome, Paper, Progress, Sentence, at_least, at_most, judged, untested,
-};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, at_least, at_most, judged, untested};
 use senko_thesis::sorted::{Scattered, SortedFile};
 use senko_thesis::unsorted::{self, Unsorted};
 
 pub(super) const UNSORTED: [(&str, u32); 2] = [("unsorted16", 16), ("unsorted24", 24)];
-
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 7.2.2, figure 45, unsorted blocks",
-        "a get takes longer the larger unsorted blocks are, nearly in proportion",
-        &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
-        "2026-11-28: the axis is time, in reads of the same device; blocks are 16 times as large, so twice the time is the least that is \"nearly in proportion\" with 16 bits, and with 24 bits a tenth more; no growth goes against it",
-        &[
-            at_least("unsorted16_time_large_over_small", 2.0, 1.0),
-            at_least("unsorted24_time_large_over_small", 1.1, 1.0),
-        ],
-    )
-.steady(),
-    judged(
-        "section 7.2.2, figure 45, sorted blocks",
-        "a get gets faster the larger sorted blocks are",
-        &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
-        "2026-11-28: the axis is time, with the headers on the drive as in the thesis; a tenth less bears it out, and any growth goes against it",
-        &[at_most("sorted_scattered_time_large_over_small", 0.9, 1.0)],
-    )
-.steady(),
-    judged(
-        "section 7.2.3.2",
-        "reads of headers alone take comparatively little time",
-        &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
-        "2026-11-28: the time with the headers on the drive over that with most of them in DRAM: a fifth is little, twice is not",
-        &[at_most("sorted_scattered_over_warm_time_large", 1.2, 2.0)],
-    )
-.steady(),
-    judged(
-        "section 7.2.3.3, figure 48",
-        "the time is almost linear in the pages searched",
-        &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
-        "2026-11-28: the time for each page searched, of the slowest layout and size over the fastest: the thesis has 1.4 over 1.1; half as much again is almost linear, a factor of two is not",
-        &[at_most("time_per_page_spread", 1.5, 2.0)],
-    )
-.steady(),
-    untested(
-        "section 7.2.3.3, figure 48, a page",
-        "a page searched takes 1.1 to 1.4 ms, its read 177 us",
-        &["lab/experiments/src/thesis.rs"],
-        "the time of the thesis's own program in a page; ours is another",
-    ),
-    untested(
-        "section 7.2.1, table 9",
-        "the conditions of the measurement",
-        &["lab/experiments/src/thesis.rs"],
-        "conditions, not a result; the settings of each run say which were kept",
-    ),
-];
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thesis-blocks",
     paper: Paper::A,
     source: "paper A, figures 45 to 48",
     text: "the time of a get from unsorted blocks with a page map and from sorted ones, by the size of blocks",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 7.2.2, figure 45, unsorted blocks",
+            "a get takes longer the larger unsorted blocks are, nearly in proportion",
+            &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
+            "2026-11-28: the axis is time, in reads of the same device; blocks are 16 times as large, so twice the time is the least that is \"nearly in proportion\" with 16 bits, and with 24 bits a tenth more; no growth goes against it",
+            &[
+                at_least("unsorted16_time_large_over_small", 2.0, 1.0),
+                at_least("unsorted24_time_large_over_small", 1.1, 1.0),
+            ],
+        )
+        .steady(),
+        judged(
+            "section 7.2.2, figure 45, sorted blocks",
+            "a get gets faster the larger sorted blocks are",
+            &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
+            "2026-11-28: the axis is time, with the headers on the drive as in the thesis; a tenth less bears it out, and any growth goes against it",
+            &[at_most("sorted_scattered_time_large_over_small", 0.9, 1.0)],
+        )
+        .steady(),
+        judged(
+            "section 7.2.3.2",
+            "reads of headers alone take comparatively little time",
+            &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
+            "2026-11-28: the time with the headers on the drive over that with most of them in DRAM: a fifth is little, twice is not",
+            &[at_most("sorted_scattered_over_warm_time_large", 1.2, 2.0)],
+        )
+        .steady(),
+        judged(
+            "section 7.2.3.3, figure 48",
+            "the time is almost linear in the pages searched",
+            &["lab/thesis/src/unsorted.rs", "lab/thesis/src/sorted.rs"],
+            "2026-11-28: the time for each page searched, of the slowest layout and size over the fastest: the thesis has 1.4 over 1.1; half as much again is almost linear, a factor of two is not",
+            &[at_most("time_per_page_spread", 1.5, 2.0)],
+        )
+        .steady(),
+        untested(
+            "section 7.2.3.3, figure 48, a page",
+            "a page searched takes 1.1 to 1.4 ms, its read 177 us",
+            &["lab/experiments/src/thesis.rs"],
+            "the time of the thesis's own program in a page; ours is another",
+        ),
+        untested(
+            "section 7.2.1, table 9",
+            "the conditions of the measurement",
+            &["lab/experiments/src/thesis.rs"],
+            "conditions, not a result; the settings of each run say which were kept",
+        ),
+    ],
     bars: &[],
     run: Measure::Uncapped(run),
 };

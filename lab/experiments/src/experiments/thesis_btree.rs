@@ -23,8 +23,7 @@ use senko_thesis::btree::Tree;
 
 use crate::thesis::bed::{Beds, STICK, X25M, X25M_FULL, run_on};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged,
-    untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_least, judged, untested,
 };
 
 /// Puts, as in table 5.
@@ -36,31 +35,29 @@ const STALL: f64 = 10.0;
 /// Points of the figure.
 const POINTS: usize = 64;
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 4.2.2, figures 27 to 29, table 5, the longest",
-        "at regular intervals a put into an in-place B+tree takes up to 600 ms",
-        &["lab/thesis/src/btree.rs"],
-        "2026-11-28: on an X25-M erased before, as the thesis says of its measurements; half the time bears it out, a tenth goes against it",
-        &[
-            at_least("longest_ms_x25m", 300.0, 60.0),
-            at_least("stalls_x25m", 2.0, 1.0),
-        ],
-    ),
-    untested(
-        "section 4.2.2, figure 29, the usual",
-        "a usual put takes 20 ms",
-        &["lab/thesis/src/btree.rs"],
-        "the time of a Java program over a file system of 2011; the simulated drive alone takes a fraction of it",
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thesis-btree",
     paper: Paper::A,
     source: "paper A, section 4.2.2, figures 27 to 29, table 5",
     text: "the time of each put into an in-place B+tree, on drives that were erased before and on a full one",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 4.2.2, figures 27 to 29, table 5, the longest",
+            "at regular intervals a put into an in-place B+tree takes up to 600 ms",
+            &["lab/thesis/src/btree.rs"],
+            "2026-11-28: on an X25-M erased before, as the thesis says of its measurements; half the time bears it out, a tenth goes against it",
+            &[
+                at_least("longest_ms_x25m", 300.0, 60.0),
+                at_least("stalls_x25m", 2.0, 1.0),
+            ],
+        ),
+        untested(
+            "section 4.2.2, figure 29, the usual",
+            "a usual put takes 20 ms",
+            &["lab/thesis/src/btree.rs"],
+            "the time of a Java program over a file system of 2011; the simulated drive alone takes a fraction of it",
+        ),
+    ],
     bars: &[],
     run: Measure::Alone(run),
 };

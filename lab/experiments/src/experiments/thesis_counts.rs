@@ -23,9 +23,7 @@ use senko_thesis::sorted::{Head, Scattered, SortedFile};
 use super::thesis_blocks::{UNSORTED, unsorted_blocks};
 use crate::rig::Bench;
 use crate::thesis::{SIZES, Size, ThesisRun};
-use crate::{
-    Experiment, Measure, Outcome, Paper, Progress, Scale, Sentence, at_least, at_most, judged,
-};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, Scale, at_least, at_most, judged};
 
 const HASHED: [(&str, u32); 2] = [("hash16", 16), ("hash24", 24)];
 
@@ -48,42 +46,40 @@ fn size(scale: Scale) -> Size {
     }
 }
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 7.2.3.1, figure 46",
-        "fewer blocks are searched the larger they are",
-        &["lab/experiments/src/experiments/thesis_counts.rs"],
-        "2026-11-28: a count, over blocks 16 times as large; a tenth less bears it out, and no less goes against it",
-        &[at_most("blocks_per_get_large_over_small", 0.9, 1.0)],
-    )
-.steady(),
-    judged(
-        "section 7.2.3.2, figure 47, unsorted blocks",
-        "pages searched grow in proportion to the size of unsorted blocks, less clearly with 24 bits",
-        &["lab/experiments/src/experiments/thesis_counts.rs"],
-        "2026-11-28: a count; with 16 bits twice the pages is the least, with 24 bits a hundredth more; no growth goes against it",
-        &[
-            at_least("unsorted16_pages_large_over_small", 2.0, 1.0),
-            at_least("unsorted24_pages_large_over_small", 1.01, 1.0),
-        ],
-    )
-.steady(),
-    judged(
-        "section 7.2.3.2, figure 47, sorted blocks",
-        "pages searched fall in sorted blocks, as the blocks searched do",
-        &["lab/experiments/src/experiments/thesis_counts.rs"],
-        "2026-11-28: a count of pages searched whole, as in the thesis; a tenth less bears it out, and no less goes against it",
-        &[at_most("sorted_scattered_pages_large_over_small", 0.9, 1.0)],
-    )
-.steady(),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thesis-counts",
     paper: Paper::A,
     source: "paper A, figures 46, 47, 52 and 53",
     text: "blocks and pages that a get searches, by the size of blocks, with as many elements as in the thesis",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 7.2.3.1, figure 46",
+            "fewer blocks are searched the larger they are",
+            &["lab/experiments/src/experiments/thesis_counts.rs"],
+            "2026-11-28: a count, over blocks 16 times as large; a tenth less bears it out, and no less goes against it",
+            &[at_most("blocks_per_get_large_over_small", 0.9, 1.0)],
+        )
+        .steady(),
+        judged(
+            "section 7.2.3.2, figure 47, unsorted blocks",
+            "pages searched grow in proportion to the size of unsorted blocks, less clearly with 24 bits",
+            &["lab/experiments/src/experiments/thesis_counts.rs"],
+            "2026-11-28: a count; with 16 bits twice the pages is the least, with 24 bits a hundredth more; no growth goes against it",
+            &[
+                at_least("unsorted16_pages_large_over_small", 2.0, 1.0),
+                at_least("unsorted24_pages_large_over_small", 1.01, 1.0),
+            ],
+        )
+        .steady(),
+        judged(
+            "section 7.2.3.2, figure 47, sorted blocks",
+            "pages searched fall in sorted blocks, as the blocks searched do",
+            &["lab/experiments/src/experiments/thesis_counts.rs"],
+            "2026-11-28: a count of pages searched whole, as in the thesis; a tenth less bears it out, and no less goes against it",
+            &[at_most("sorted_scattered_pages_large_over_small", 0.9, 1.0)],
+        )
+        .steady(),
+    ],
     bars: &[],
     run: Measure::Uncapped(run),
 };

@@ -23,7 +23,7 @@ use senko_thesis::slot::{PER_PAGE, SLOT};
 
 use crate::thesis::bed::{Bed, Beds, Recent, STICK, X25M, run_on};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least, judged, near,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_least, judged, near,
 };
 
 /// Parts of the figure.
@@ -33,36 +33,34 @@ const RULE: (usize, f64) = (16, 50_000.0);
 /// The file's table is filled up to this share.
 const FILE_FILL: f64 = 0.9;
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 4.2.3, figures 30 and 31, table 6",
-        "puts get slower and slower with the fill",
-        &["lab/thesis/src/linear.rs"],
-        "2026-11-28: the time at two thirds over that of an empty table: a tenth more is growth, none goes against it",
-        &[at_least("time_at_two_thirds_over_empty_x25m", 1.1, 1.0)],
-    ),
-    judged(
-        "section 4.2.3, figure 31, the stop",
-        "the mean of 16 puts exceeds 50 ms at a fill of 74 %",
-        &["lab/thesis/src/linear.rs"],
-        "2026-11-28: five points of fill are reading accuracy, ten are another result",
-        &[near("stop_fill_percent_x25m", 74.0, 5.0, 10.0)],
-    ),
-    judged(
-        "section 4.2.3, figure 31, the cause",
-        "collisions are the cause, and not the drive's random writes",
-        &["lab/thesis/src/linear.rs"],
-        "2026-11-28: slots that a put looks at over Knuth's formula: a twentieth apart is the formula, a fifth more is another cause",
-        &[near("slots_over_theory_at_two_thirds_x25m", 1.0, 0.05, 0.2)],
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thesis-hash-table",
     paper: Paper::A,
     source: "paper A, section 4.2.3, figures 30 and 31, table 6",
     text: "the time of puts into a hash table on the drive, by its fill",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 4.2.3, figures 30 and 31, table 6",
+            "puts get slower and slower with the fill",
+            &["lab/thesis/src/linear.rs"],
+            "2026-11-28: the time at two thirds over that of an empty table: a tenth more is growth, none goes against it",
+            &[at_least("time_at_two_thirds_over_empty_x25m", 1.1, 1.0)],
+        ),
+        judged(
+            "section 4.2.3, figure 31, the stop",
+            "the mean of 16 puts exceeds 50 ms at a fill of 74 %",
+            &["lab/thesis/src/linear.rs"],
+            "2026-11-28: five points of fill are reading accuracy, ten are another result",
+            &[near("stop_fill_percent_x25m", 74.0, 5.0, 10.0)],
+        ),
+        judged(
+            "section 4.2.3, figure 31, the cause",
+            "collisions are the cause, and not the drive's random writes",
+            &["lab/thesis/src/linear.rs"],
+            "2026-11-28: slots that a put looks at over Knuth's formula: a twentieth apart is the formula, a fifth more is another cause",
+            &[near("slots_over_theory_at_two_thirds_x25m", 1.0, 0.05, 0.2)],
+        ),
+    ],
     bars: &[],
     run: Measure::Alone(run),
 };

@@ -31,7 +31,7 @@ use serde_json::json;
 use crate::rig::Bench;
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun, Window};
 use crate::{
-    Experiment, Measure, Outcome, Paper, Progress, Sentence, Table, at_least, at_most, judged, near,
+    Experiment, Measure, Outcome, Paper, Progress, Table, at_least, at_most, judged, near,
 };
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
@@ -53,78 +53,76 @@ const LARGEST: usize = 2;
 /// ones: the store's default.
 const FINGERPRINT_BITS: f32 = 7.0;
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 9.2, figure 50",
-        "a third of the elements of a full hash-table block overflows",
-        &["lab/thesis/src/hashed.rs"],
-        "2026-11-28: the share of elements: a twentieth apart is another hash, 0.15 is another result",
-        &[near("overflow_share", 0.333, 0.05, 0.15)],
-    )
-.steady(),
-    judged(
-        "sections 9.3 and 9.4",
-        "a get is one page read from hash-table blocks and two from sorted ones",
-        &["lab/thesis/src/hashed.rs", "lab/thesis/src/sorted.rs"],
-        "2026-11-28: reads, with those of blocks that were searched in vain: a quarter of a read for them, a whole one goes against it",
-        &[
-            at_most("reads_per_get_hash16_large", 1.25, 2.0),
-            at_most("reads_per_get_sorted_head_large", 2.25, 3.0),
-        ],
-    )
-.steady(),
-    judged(
-        "section 10.2, figure 51, the trend",
-        "gets are faster the larger the blocks are, in all improved layouts",
-        &["lab/thesis/src/hashed.rs", "lab/thesis/src/sorted.rs"],
-        "2026-11-28: the axis is time, in reads of the same device; a twentieth less bears it out, and any growth goes against it",
-        &[
-            at_most("hash16_time_large_over_small", 0.95, 1.0),
-            at_most("hash24_time_large_over_small", 0.95, 1.0),
-            at_most("sorted_head_time_large_over_small", 0.95, 1.0),
-        ],
-    )
-.steady(),
-    judged(
-        "section 10.3, figure 51, bits",
-        "the bits of the page map make no difference",
-        &["lab/thesis/src/hashed.rs"],
-        "2026-11-28: the time with 16 bits over that with 24: a tenth is noise, a quarter is a difference",
-        &[near("hash16_over_hash24_time_large", 1.0, 0.1, 0.25)],
-    )
-.steady(),
-    judged(
-        "section 10.3, figure 52",
-        "the time is about proportional to the blocks searched",
-        &["lab/thesis/src/hashed.rs"],
-        "2026-11-28: the time for each block searched, of large blocks over small ones: 0.15 apart is about proportional, 0.4 is not",
-        &[near(
-            "hash16_time_per_block_large_over_small",
-            1.0,
-            0.15,
-            0.4,
-        )],
-    )
-.steady(),
-    judged(
-        "section 10.3, figure 53",
-        "a page takes 400 us, and longer in sorted blocks because of the index",
-        &["lab/thesis/src/hashed.rs", "lab/thesis/src/sorted.rs"],
-        "2026-11-28: 400 us are 2.3 of the thesis's page reads of 177 us; up to that bears it out, twice goes against it",
-        &[
-            at_most("hash16_device_reads_per_page_large", 2.3, 4.6),
-            at_least("sorted_head_over_hash16_time_per_page_large", 1.05, 1.0),
-        ],
-    )
-.steady(),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thesis-improved",
     paper: Paper::A,
     source: "paper A, figures 51 to 53",
     text: "reads and times of gets from hash-table blocks that map what overflows, and from sorted blocks with their index at the head",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 9.2, figure 50",
+            "a third of the elements of a full hash-table block overflows",
+            &["lab/thesis/src/hashed.rs"],
+            "2026-11-28: the share of elements: a twentieth apart is another hash, 0.15 is another result",
+            &[near("overflow_share", 0.333, 0.05, 0.15)],
+        )
+        .steady(),
+        judged(
+            "sections 9.3 and 9.4",
+            "a get is one page read from hash-table blocks and two from sorted ones",
+            &["lab/thesis/src/hashed.rs", "lab/thesis/src/sorted.rs"],
+            "2026-11-28: reads, with those of blocks that were searched in vain: a quarter of a read for them, a whole one goes against it",
+            &[
+                at_most("reads_per_get_hash16_large", 1.25, 2.0),
+                at_most("reads_per_get_sorted_head_large", 2.25, 3.0),
+            ],
+        )
+        .steady(),
+        judged(
+            "section 10.2, figure 51, the trend",
+            "gets are faster the larger the blocks are, in all improved layouts",
+            &["lab/thesis/src/hashed.rs", "lab/thesis/src/sorted.rs"],
+            "2026-11-28: the axis is time, in reads of the same device; a twentieth less bears it out, and any growth goes against it",
+            &[
+                at_most("hash16_time_large_over_small", 0.95, 1.0),
+                at_most("hash24_time_large_over_small", 0.95, 1.0),
+                at_most("sorted_head_time_large_over_small", 0.95, 1.0),
+            ],
+        )
+        .steady(),
+        judged(
+            "section 10.3, figure 51, bits",
+            "the bits of the page map make no difference",
+            &["lab/thesis/src/hashed.rs"],
+            "2026-11-28: the time with 16 bits over that with 24: a tenth is noise, a quarter is a difference",
+            &[near("hash16_over_hash24_time_large", 1.0, 0.1, 0.25)],
+        )
+        .steady(),
+        judged(
+            "section 10.3, figure 52",
+            "the time is about proportional to the blocks searched",
+            &["lab/thesis/src/hashed.rs"],
+            "2026-11-28: the time for each block searched, of large blocks over small ones: 0.15 apart is about proportional, 0.4 is not",
+            &[near(
+                "hash16_time_per_block_large_over_small",
+                1.0,
+                0.15,
+                0.4,
+            )],
+        )
+        .steady(),
+        judged(
+            "section 10.3, figure 53",
+            "a page takes 400 us, and longer in sorted blocks because of the index",
+            &["lab/thesis/src/hashed.rs", "lab/thesis/src/sorted.rs"],
+            "2026-11-28: 400 us are 2.3 of the thesis's page reads of 177 us; up to that bears it out, twice goes against it",
+            &[
+                at_most("hash16_device_reads_per_page_large", 2.3, 4.6),
+                at_least("sorted_head_over_hash16_time_per_page_large", 1.05, 1.0),
+            ],
+        )
+        .steady(),
+    ],
     bars: &[],
     run: Measure::Uncapped(run),
 };

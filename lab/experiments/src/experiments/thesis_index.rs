@@ -34,8 +34,8 @@ use senko_workload::Popularity;
 use serde_json::json;
 
 use crate::{
-    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Sentence, Table, at_least,
-    at_most, judged, near, untested,
+    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Table, at_least, at_most,
+    judged, near, untested,
 };
 use measure::{Bandwidth, DRAWN, Filters, Lookups, best_of, core_seconds, rate};
 
@@ -529,63 +529,61 @@ fn false_candidates(map: &impl BlockMap, keys: u64) -> f64 {
     found as f64 / asked as f64
 }
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 5.4.1, figure 35",
-        "1,000M elements in blocks of 256 take 100 ms a look-up in filters one after the other, which is no practical index",
-        &["lab/thesis/src/filters.rs"],
-        "2026-11-28: calculated as in the thesis, from the time of a line of this machine's memory; a tenth of the time would be practical",
-        &[at_least("figure35_ms_1000m_256", 50.0, 10.0)],
-    ),
-    untested(
-        "section 5.4.1, figure 34, equation 3",
-        "filters of at most 354 elements are read whole",
-        &["lab/thesis/src/filters.rs"],
-        "arithmetic: 512 bits of a line times 9/13",
-    ),
-    judged(
-        "section 7.1.2.1, figure 41, table 8",
-        "the Bloom Filter Map finds a key's block 110.6 times as fast as filters one after the other, uniform keys",
-        &["lab/thesis/src/bloom.rs", "crates/store/src/index.rs"],
-        "2026-11-28: our rival leaves a filter at its first zero and prefetches; a tenth below the thesis's ratio bears it out, half of it goes against it",
-        &[at_least("uniform_over_sequential", 99.5, 55.3)],
-    ),
-    judged(
-        "section 7.1.2.1, figure 42",
-        "the Bloom Filter Map finds a key's block 112.1 times as fast as filters one after the other, keys by Zipf law",
-        &["lab/thesis/src/bloom.rs", "crates/store/src/index.rs"],
-        "2026-11-28: our rival leaves a filter at its first zero and prefetches; a tenth below the thesis's ratio bears it out, half of it goes against it",
-        &[at_least("zipf_over_sequential", 100.9, 56.0)],
-    ),
-    judged(
-        "section 7.1.2.1, figure 43",
-        "the Bloom Filter Map finds a key's block 11.8 times as fast as filters one after the other, new keys first",
-        &["lab/thesis/src/bloom.rs", "crates/store/src/index.rs"],
-        "2026-11-28: our rival leaves a filter at its first zero and prefetches; a tenth below the thesis's ratio bears it out, half of it goes against it",
-        &[at_least("latest_over_sequential", 10.6, 5.9)],
-    ),
-    judged(
-        "section 7.1.2.2, figure 44, totals",
-        "the time does not depend on the total number of elements",
-        &["lab/thesis/src/bloom.rs"],
-        "2026-11-28: the longest time over the shortest with equally many blocks and 4 to 16 times the elements: a quarter is noise, a factor of two is dependence",
-        &[at_most("figure44_time_over_totals", 1.25, 2.0)],
-    ),
-    judged(
-        "section 7.1.2.2, figure 44, blocks",
-        "the time is about proportional to the number of blocks",
-        &["lab/thesis/src/bloom.rs"],
-        "2026-11-28: the exponent of the time over the blocks, from the fewest to the most, with the most elements: 1 is proportional, and half of it is the square root",
-        &[near("figure44_exponent", 1.0, 0.2, 0.5)],
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thesis-index",
     paper: Paper::A,
     source: "paper A, figures 35 and 41 to 44",
     text: "the time to find a key's block in a Bloom Filter Map, in filters one after the other, and in the store's map",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 5.4.1, figure 35",
+            "1,000M elements in blocks of 256 take 100 ms a look-up in filters one after the other, which is no practical index",
+            &["lab/thesis/src/filters.rs"],
+            "2026-11-28: calculated as in the thesis, from the time of a line of this machine's memory; a tenth of the time would be practical",
+            &[at_least("figure35_ms_1000m_256", 50.0, 10.0)],
+        ),
+        untested(
+            "section 5.4.1, figure 34, equation 3",
+            "filters of at most 354 elements are read whole",
+            &["lab/thesis/src/filters.rs"],
+            "arithmetic: 512 bits of a line times 9/13",
+        ),
+        judged(
+            "section 7.1.2.1, figure 41, table 8",
+            "the Bloom Filter Map finds a key's block 110.6 times as fast as filters one after the other, uniform keys",
+            &["lab/thesis/src/bloom.rs", "crates/store/src/index.rs"],
+            "2026-11-28: our rival leaves a filter at its first zero and prefetches; a tenth below the thesis's ratio bears it out, half of it goes against it",
+            &[at_least("uniform_over_sequential", 99.5, 55.3)],
+        ),
+        judged(
+            "section 7.1.2.1, figure 42",
+            "the Bloom Filter Map finds a key's block 112.1 times as fast as filters one after the other, keys by Zipf law",
+            &["lab/thesis/src/bloom.rs", "crates/store/src/index.rs"],
+            "2026-11-28: our rival leaves a filter at its first zero and prefetches; a tenth below the thesis's ratio bears it out, half of it goes against it",
+            &[at_least("zipf_over_sequential", 100.9, 56.0)],
+        ),
+        judged(
+            "section 7.1.2.1, figure 43",
+            "the Bloom Filter Map finds a key's block 11.8 times as fast as filters one after the other, new keys first",
+            &["lab/thesis/src/bloom.rs", "crates/store/src/index.rs"],
+            "2026-11-28: our rival leaves a filter at its first zero and prefetches; a tenth below the thesis's ratio bears it out, half of it goes against it",
+            &[at_least("latest_over_sequential", 10.6, 5.9)],
+        ),
+        judged(
+            "section 7.1.2.2, figure 44, totals",
+            "the time does not depend on the total number of elements",
+            &["lab/thesis/src/bloom.rs"],
+            "2026-11-28: the longest time over the shortest with equally many blocks and 4 to 16 times the elements: a quarter is noise, a factor of two is dependence",
+            &[at_most("figure44_time_over_totals", 1.25, 2.0)],
+        ),
+        judged(
+            "section 7.1.2.2, figure 44, blocks",
+            "the time is about proportional to the number of blocks",
+            &["lab/thesis/src/bloom.rs"],
+            "2026-11-28: the exponent of the time over the blocks, from the fewest to the most, with the most elements: 1 is proportional, and half of it is the square root",
+            &[near("figure44_exponent", 1.0, 0.2, 0.5)],
+        ),
+    ],
     bars: &[
         Bar::more("rows_over_memory_bandwidth", 0.5, 0.8),
         Bar::more("better_map_speedup", 1.5, 3.0),

@@ -19,9 +19,7 @@ use senko_store::index::BloomMap;
 use senko_store::index::bloom_map::{Column, Filter, best_hashes};
 use senko_workload::rng::mix64;
 
-use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_most, judged, near,
-};
+use crate::{Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_most, judged, near};
 
 /// Elements of a block.
 const PER_BLOCK: u64 = 1024;
@@ -125,39 +123,37 @@ fn equation_5(mean: f64, blocks: u64) -> f64 {
     sum
 }
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "sections 5.1, 5.2 and 5.4.2, figures 32 and 36, equations 1, 2 and 4",
-        "false candidates of a key are Poisson distributed, with the rate of filters that have the best number of functions",
-        &[
-            "crates/store/src/index/bloom_map.rs",
-            "lab/thesis/src/bloom.rs",
-        ],
-        "2026-11-28: the largest distance of the two distributions: 1 % is sampling and rounding of k, 5 % is another distribution",
-        &[
-            at_most("distance_from_equation4_8bits", 0.01, 0.05),
-            at_most("distance_from_equation4_16bits", 0.01, 0.05),
-        ],
-    ),
-    judged(
-        "section 5.4.2, figure 37, equation 5",
-        "reads in vain cost from half the false positive rate, with two blocks, to all of it with many: 2.14 % with 8 bits an element, 0.046 % with 16",
-        &["lab/thesis/src/bloom.rs"],
-        "2026-11-28: percent of reading everything, at both ends with 8 bits; a tenth of the value is sampling, a quarter is another rate",
-        &[
-            near("read_percent_8bits_2blocks", 1.07, 0.11, 0.27),
-            near("read_percent_8bits_manyblocks", 2.14, 0.21, 0.53),
-            near("read_percent_16bits_manyblocks", 0.046, 0.005, 0.012),
-        ],
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thesis-misses",
     paper: Paper::A,
     source: "paper A, figure 37, equations 4 and 5",
     text: "the blocks that are read in vain, by the number of blocks",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "sections 5.1, 5.2 and 5.4.2, figures 32 and 36, equations 1, 2 and 4",
+            "false candidates of a key are Poisson distributed, with the rate of filters that have the best number of functions",
+            &[
+                "crates/store/src/index/bloom_map.rs",
+                "lab/thesis/src/bloom.rs",
+            ],
+            "2026-11-28: the largest distance of the two distributions: 1 % is sampling and rounding of k, 5 % is another distribution",
+            &[
+                at_most("distance_from_equation4_8bits", 0.01, 0.05),
+                at_most("distance_from_equation4_16bits", 0.01, 0.05),
+            ],
+        ),
+        judged(
+            "section 5.4.2, figure 37, equation 5",
+            "reads in vain cost from half the false positive rate, with two blocks, to all of it with many: 2.14 % with 8 bits an element, 0.046 % with 16",
+            &["lab/thesis/src/bloom.rs"],
+            "2026-11-28: percent of reading everything, at both ends with 8 bits; a tenth of the value is sampling, a quarter is another rate",
+            &[
+                near("read_percent_8bits_2blocks", 1.07, 0.11, 0.27),
+                near("read_percent_8bits_manyblocks", 2.14, 0.21, 0.53),
+                near("read_percent_16bits_manyblocks", 0.046, 0.005, 0.012),
+            ],
+        ),
+    ],
     bars: &[],
     run: Measure::Alone(run),
 };

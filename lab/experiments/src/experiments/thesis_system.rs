@@ -23,9 +23,7 @@ use senko_thesis::system::{Kind, Named, Old, System, Young};
 
 use crate::rig::Bench;
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
-use crate::{
-    Experiment, Measure, Outcome, Paper, Progress, Scale, Sentence, Table, at_most, judged,
-};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, Scale, Table, at_most, judged};
 
 /// A system, with the names of its rows: all, young, sorted.
 struct Case {
@@ -72,47 +70,45 @@ const SIZE: usize = 2;
 /// Number of young blocks.
 const YOUNG: usize = 4;
 
-const SENTENCES: &[Sentence] = &[
-    judged(
-        "section 7.2.2, figures 39, 40 and 45",
-        "the combined structure answers within 1.5 ms with blocks of 256 MB",
-        &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
-        "2026-11-28: 1.5 ms are 8.5 of the thesis's page reads of 177 us; up to that bears it out, twice goes against it; it needs 64M elements",
-        &[at_most("times_device_page_read_before_large", 8.5, 17.0)],
-    )
-    .in_full(),
-    judged(
-        "section 10.2, figure 51, the system",
-        "the improved structure answers within 800 us",
-        &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
-        "2026-11-28: 800 us are 4.5 of the thesis's page reads of 177 us; up to that bears it out, twice goes against it; it needs 64M elements",
-        &[at_most("times_device_page_read_after_large", 4.5, 9.0)],
-    )
-    .in_full(),
-    judged(
-        "section 10.2",
-        "the improved structure is about twice as fast as the first",
-        &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
-        "2026-11-28: the time of the one over the other: 0.6 is about half, 0.9 is not faster to speak of",
-        &[at_most("after_over_before_time", 0.6, 0.9)],
-    )
-.steady(),
-    judged(
-        "section 9.2, closing early",
-        "a block whose map is short may be closed at two thirds of its fill, as a hash table may, and is faster",
-        &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
-        "2026-11-28: the axis is time: a tenth less than with a full block bears it out, and more goes against it",
-        &[at_most("early_over_short_young_time", 0.9, 1.0)],
-    )
-.steady(),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "thesis-system",
     paper: Paper::A,
     source: "paper A, sections 6.2, 7.2.2, 9.2 and 10.2, figures 39, 45 and 51",
     text: "the time of a get from the combined block structure, before and after its improvement, and with blocks closed early",
-    sentences: SENTENCES,
+    sentences: &[
+        judged(
+            "section 7.2.2, figures 39, 40 and 45",
+            "the combined structure answers within 1.5 ms with blocks of 256 MB",
+            &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
+            "2026-11-28: 1.5 ms are 8.5 of the thesis's page reads of 177 us; up to that bears it out, twice goes against it; it needs 64M elements",
+            &[at_most("times_device_page_read_before_large", 8.5, 17.0)],
+        )
+        .in_full(),
+        judged(
+            "section 10.2, figure 51, the system",
+            "the improved structure answers within 800 us",
+            &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
+            "2026-11-28: 800 us are 4.5 of the thesis's page reads of 177 us; up to that bears it out, twice goes against it; it needs 64M elements",
+            &[at_most("times_device_page_read_after_large", 4.5, 9.0)],
+        )
+        .in_full(),
+        judged(
+            "section 10.2",
+            "the improved structure is about twice as fast as the first",
+            &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
+            "2026-11-28: the time of the one over the other: 0.6 is about half, 0.9 is not faster to speak of",
+            &[at_most("after_over_before_time", 0.6, 0.9)],
+        )
+        .steady(),
+        judged(
+            "section 9.2, closing early",
+            "a block whose map is short may be closed at two thirds of its fill, as a hash table may, and is faster",
+            &["lab/thesis/src/system.rs", "lab/thesis/src/page.rs"],
+            "2026-11-28: the axis is time: a tenth less than with a full block bears it out, and more goes against it",
+            &[at_most("early_over_short_young_time", 0.9, 1.0)],
+        )
+        .steady(),
+    ],
     bars: &[],
     run: Measure::Uncapped(run),
 };

@@ -30,8 +30,8 @@ use senko_ssd::transfer::{self, Arrivals, Model, simulate};
 use serde_json::json;
 
 use crate::{
-    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Sentence, Table, at_least,
-    at_most, judged, near, untested,
+    Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_least, at_most, judged,
+    near, untested,
 };
 
 /// Commands under way in the engine: as many as SATA's longest queue holds, which the paper names
@@ -112,69 +112,67 @@ fn predict(model: &Model, drives: u32, answers: u64, seed: u64) -> Result<transf
     Ok(simulate(&model, Arrivals::Saturated, answers, seed)?)
 }
 
-const SENTENCES: &[Sentence] = &[
-    untested(
-        "sections 3.1 and 3.2, figures 3 and 4, table 2",
-        "the engine in an FPGA, and its size in logic",
-        &["crates/ssd/src/transfer.rs"],
-        "hardware that nobody has here; its queues are a model",
-    ),
-    judged(
-        "section 4.2, figure 7, the model",
-        "60,000 and 65,000 answers a second with 2 and 4 drives",
-        &["crates/ssd/src/transfer.rs"],
-        "2026-11-28: predicted from one drive's figures and the premises of a window of 32 commands, eight channels and exponential times; 5 % is reading accuracy, 15 % is another result",
-        &[at_most("qps_error_percent", 5.0, 15.0)],
-    ),
-    judged(
-        "section 4.2, figure 8, the model",
-        "response times of 477 and 502 us with 2 and 4 drives",
-        &["crates/ssd/src/transfer.rs"],
-        "2026-11-28: as above",
-        &[at_most("latency_error_percent", 5.0, 15.0)],
-    ),
-    judged(
-        "section 4.2, figure 8, standard deviations",
-        "the standard deviation falls from 85.0 us to 35.6 and 38.0: by more than half with the second drive, and no further",
-        &["crates/ssd/src/transfer.rs"],
-        "2026-11-28: of the model, over that of one drive; 0.1 is what 20 requests can tell, a quarter is another shape",
-        &[
-            near("deviation_2_over_1", 0.419, 0.1, 0.25),
-            near("deviation_4_over_1", 0.447, 0.1, 0.25),
-        ],
-    ),
-    judged(
-        "section 5.2, figure 10",
-        "with four drives the response takes longer because all four queues are full",
-        &["crates/ssd/src/transfer.rs"],
-        "2026-11-28: the model with all queues full, against the 502 us that the paper measured: a tenth apart bears it out, a third goes against it",
-        &[near("latency_us_4_queues_full", 502.0, 50.0, 167.0)],
-    ),
-    judged(
-        "sections 2.2 and 5.2, the aim",
-        "without the serial stage, more drives give several 100,000 answers a second, each within 1 to 2 ms",
-        &["crates/ssd/src/transfer.rs"],
-        "2026-11-28: the model with 16 drives and a serial stage for each: 200,000 is several, 100,000 is not; 2 ms is the limit, and 4 ms is beyond it",
-        &[
-            at_least("qps_16_without_bottleneck", 200_000.0, 100_000.0),
-            at_most("latency_us_16_without_bottleneck", 2000.0, 4000.0),
-        ],
-    ),
-    judged(
-        "section 5.2, figure 11",
-        "about 40,000 answers a second take 400 to 450 us with four drives, as with one: the time follows the rate, and not the drives",
-        &["crates/ssd/src/transfer.rs"],
-        "2026-11-28: the model with four drives at that rate, requests at random times: within 25 us of the range bears it out, a third below or above goes against it",
-        &[near("latency_us_4_at_40000", 425.0, 50.0, 140.0)],
-    ),
-];
-
 pub static EXPERIMENT: Experiment = Experiment {
     name: "transfer-predict",
     paper: Paper::B,
     source: "paper B, sections 5.1 and 5.2",
     text: "the answers and response times of two and four drives, predicted by a queueing model from one drive's figures and three premises",
-    sentences: SENTENCES,
+    sentences: &[
+        untested(
+            "sections 3.1 and 3.2, figures 3 and 4, table 2",
+            "the engine in an FPGA, and its size in logic",
+            &["crates/ssd/src/transfer.rs"],
+            "hardware that nobody has here; its queues are a model",
+        ),
+        judged(
+            "section 4.2, figure 7, the model",
+            "60,000 and 65,000 answers a second with 2 and 4 drives",
+            &["crates/ssd/src/transfer.rs"],
+            "2026-11-28: predicted from one drive's figures and the premises of a window of 32 commands, eight channels and exponential times; 5 % is reading accuracy, 15 % is another result",
+            &[at_most("qps_error_percent", 5.0, 15.0)],
+        ),
+        judged(
+            "section 4.2, figure 8, the model",
+            "response times of 477 and 502 us with 2 and 4 drives",
+            &["crates/ssd/src/transfer.rs"],
+            "2026-11-28: as above",
+            &[at_most("latency_error_percent", 5.0, 15.0)],
+        ),
+        judged(
+            "section 4.2, figure 8, standard deviations",
+            "the standard deviation falls from 85.0 us to 35.6 and 38.0: by more than half with the second drive, and no further",
+            &["crates/ssd/src/transfer.rs"],
+            "2026-11-28: of the model, over that of one drive; 0.1 is what 20 requests can tell, a quarter is another shape",
+            &[
+                near("deviation_2_over_1", 0.419, 0.1, 0.25),
+                near("deviation_4_over_1", 0.447, 0.1, 0.25),
+            ],
+        ),
+        judged(
+            "section 5.2, figure 10",
+            "with four drives the response takes longer because all four queues are full",
+            &["crates/ssd/src/transfer.rs"],
+            "2026-11-28: the model with all queues full, against the 502 us that the paper measured: a tenth apart bears it out, a third goes against it",
+            &[near("latency_us_4_queues_full", 502.0, 50.0, 167.0)],
+        ),
+        judged(
+            "sections 2.2 and 5.2, the aim",
+            "without the serial stage, more drives give several 100,000 answers a second, each within 1 to 2 ms",
+            &["crates/ssd/src/transfer.rs"],
+            "2026-11-28: the model with 16 drives and a serial stage for each: 200,000 is several, 100,000 is not; 2 ms is the limit, and 4 ms is beyond it",
+            &[
+                at_least("qps_16_without_bottleneck", 200_000.0, 100_000.0),
+                at_most("latency_us_16_without_bottleneck", 2000.0, 4000.0),
+            ],
+        ),
+        judged(
+            "section 5.2, figure 11",
+            "about 40,000 answers a second take 400 to 450 us with four drives, as with one: the time follows the rate, and not the drives",
+            &["crates/ssd/src/transfer.rs"],
+            "2026-11-28: the model with four drives at that rate, requests at random times: within 25 us of the range bears it out, a third below or above goes against it",
+            &[near("latency_us_4_at_40000", 425.0, 50.0, 140.0)],
+        ),
+    ],
     bars: &[
         Bar::less("qps_error_percent", 8.0, 4.0),
         Bar::less("latency_error_percent", 15.0, 8.0),
