@@ -195,14 +195,7 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
                     continue;
                 }
                 "financial1" => {
-                    let fold = Fold {
-                        range: Range::Modulo,
-                        ..Fold::default()
-                    };
-                    let workload = Workload {
-                        fold,
-                        ..Workload::named(&path.to_string_lossy(), &TraceSpec::default())?
-                    };
+                    let workload = folded(&path.to_string_lossy())?;
                     let bytes = drive.capacity_bytes();
                     // The first pass warms the cache.
                     drive.run(workload.requests(bytes)?, Load::Closed { depth: 1 })?;

@@ -37,7 +37,7 @@ use senko_io::PAGE_SIZE;
 use serde_json::json;
 
 use crate::rig::fio::{self, Job, Reads};
-use crate::rig::series::{COLUMNS, Contender, end, take_turn, take_turns};
+use crate::rig::series::{COLUMNS, Contender, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
 use crate::rig::{
     Bench, Items, Load, Memtier, Reason, Series, Server, Spec, Steps, Window, median, over,

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::traffic;

@@ -12,7 +12,7 @@ use super::contender::Server;
 use super::middle::median;
 use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
-use crate::{Outcome, Progress, Table, so_far};
+use crate::{Progress, so_far};
 
 /// The sentence of an error, for what is missing because of it.
 pub trait Reason<T> {
@@ -284,6 +284,7 @@ impl<'a> Steps<'a> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::Outcome;
 
     #[test]
     fn figures_and_reasons() {
