@@ -86,10 +86,10 @@ struct Run<'a> {
 impl Run<'_> {
     /// Fills a store through its sizes.
     fn slope(&mut self, value_bytes: usize, keys: u64) -> Result<()> {
-        let plan = Plan::new(self.bench, &mut self.outcome, keys, value_bytes, 1.6)?
+        let plan = Plan::new(self.bench, self.outcome, keys, value_bytes, 1.6)?
             .memory(MEMORY)
             .cache(0);
-        plan.note(&mut self.outcome, &format!("{value_bytes}_"));
+        plan.note(self.outcome, &format!("{value_bytes}_"));
         let home = Home::new(self.bench, &format!("senko-{value_bytes}"));
         let mut points: Vec<Point> = Vec::new();
         let mut from = 0;
