@@ -36,7 +36,7 @@ use serde_json::{Map, Value, json};
 use rig::bench::{Bench, OnBench};
 
 pub use claim::{Bar, Paper, Sentence, at_least, at_most, judged, near, untested};
-pub use outcome::{Outcome, Table};
+pub use outcome::{Outcome, Reason, Table};
 pub use provenance::{Commit, Machine};
 pub use senko_plan::Progress;
 

@@ -180,6 +180,17 @@ impl Seen for Vec<f64> {
     }
 }
 
+/// The sentence of an error, for what is missing because of it.
+pub trait Reason<T> {
+    fn reason(self) -> Result<T, String>;
+}
+
+impl<T> Reason<T> for anyhow::Result<T> {
+    fn reason(self) -> Result<T, String> {
+        self.map_err(|error| format!("{error:#}"))
+    }
+}
+
 /// A table for people, whose rows are noted for a run that a signal stops.
 #[derive(Clone, Debug)]
 pub struct Table(senko_plan::Table);

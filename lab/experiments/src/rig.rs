@@ -39,5 +39,5 @@ pub use certificate::Certificate;
 pub use contender::{Server, Spec};
 pub use memtier::Memtier;
 pub use middle::median;
-pub use series::{Figure, Reason, Rounds, Series, Steps, over, put_so_far, ratio, some};
+pub use series::{Figure, Rounds, Series, Steps, over, put_so_far, ratio, some};
 pub use traffic::{Items, Load, Window};

@@ -25,8 +25,10 @@ use super::dbm_paper::written;
 use crate::commits::ours::Ours;
 use crate::commits::rival::LMDB;
 use crate::commits::{Contender, Order, Work, key, value};
-use crate::rig::{Bench, Reason, Steps, process, ratio};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table, at_least, at_most, judged};
+use crate::rig::{Bench, Steps, process, ratio};
+use crate::{
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table, at_least, at_most, judged,
+};
 
 /// Keys from one changed record to the next: more than any leaf has.
 const STRIDE: u64 = 1000;

@@ -23,8 +23,8 @@ use crate::commits::turns::COLUMNS;
 use crate::commits::{Contender, Order, Ran, Turns, Work};
 use crate::rig::cgroup::MemoryCap;
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Reason, Steps, process};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Steps, process};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 
 /// Threads, and what the keys have for them.
 const THREADS: [(u64, &str); 2] = [(1, "gets"), (16, "gets16")];

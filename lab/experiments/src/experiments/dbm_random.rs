@@ -21,8 +21,8 @@ use crate::commits::rival::{BERKELEY, LEVELDB, LMDB, ROCKSDB, SQLITE};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Reason, Steps, median, put_so_far};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Steps, median, put_so_far};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 
 /// Updates a transaction.
 const RECORDS: u64 = 100;

@@ -22,8 +22,8 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Reason, Series, Spec, Steps, Window, over};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, over};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 
 /// Most of its core that one worker may use in the open loop, in percent.
 const BUSY: f64 = 75.0;

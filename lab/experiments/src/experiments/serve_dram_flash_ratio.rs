@@ -23,8 +23,10 @@ use crate::rig::contender::Cap;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Reason, Series, Spec, Steps, Window, over, process};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Scale, Table, at_least, judged};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, over, process};
+use crate::{
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Scale, Table, at_least, judged,
+};
 
 /// Bytes a second for filling extstore: if it is faster, extstore drops more items than it must.
 /// The warm-up brings popular items back.

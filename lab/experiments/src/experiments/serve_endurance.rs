@@ -29,8 +29,8 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Reason, Server, Spec, Steps, Window, ratio};
-use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, ratio};
+use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Reason, Table};
 use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
 use senko_plan::requests::{self, Requests};
 

@@ -39,11 +39,10 @@ use serde_json::json;
 use crate::rig::fio::{self, Job, Reads};
 use crate::rig::series::{COLUMNS, Contender, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
-use crate::rig::{
-    Bench, Items, Load, Memtier, Reason, Series, Server, Spec, Steps, Window, median, over,
-};
+use crate::rig::{Bench, Items, Load, Memtier, Series, Server, Spec, Steps, Window, median, over};
 use crate::{
-    Bar, Experiment, Measure, Outcome, Paper, Progress, Table, at_least, at_most, judged, untested,
+    Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table, at_least, at_most, judged,
+    untested,
 };
 use closed::{Closed, Device, FLASH, largest, over_device, over_rival, written};
 

@@ -26,9 +26,9 @@ use crate::rig::probe::on_core;
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF, us};
 use crate::rig::{
-    Bench, Certificate, Items, Load, Reason, Series, Server, Spec, Steps, Window, process, sys,
+    Bench, Certificate, Items, Load, Series, Server, Spec, Steps, Window, process, sys,
 };
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 
 /// Connections of the steady load.
 const STEADY: usize = 64;

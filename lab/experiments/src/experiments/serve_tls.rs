@@ -19,8 +19,8 @@ use senko_io::PAGE_SIZE;
 use crate::rig::certificate::CIPHER;
 use crate::rig::series::{COLUMNS, Contender, take_turn};
 use crate::rig::traffic;
-use crate::rig::{Bench, Certificate, Items, Load, Reason, Series, Spec, Steps, Window, over};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, over};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 
 const CONNECTIONS: usize = 64;
 

@@ -33,8 +33,8 @@ use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
-use crate::rig::{Bench, Figure, Reason, Steps, median};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table, at_most, judged};
+use crate::rig::{Bench, Figure, Steps, median};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table, at_most, judged};
 
 /// Our store with the thesis's map, in tables.
 const BLOOM: &str = "senko, thesis's map";

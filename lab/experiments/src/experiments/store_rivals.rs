@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Reason, Steps, ratio};
-use crate::{Experiment, Measure, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Steps, ratio};
+use crate::{Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 
 /// Ours and the others.
 const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];

@@ -13,9 +13,8 @@ use super::contender::{Cap, Server, Spec};
 use super::device::{BlockDevice, DiskCounts};
 use super::probe::{Calm, Probe};
 use super::scratch::Scratch;
-use super::series::Reason;
 use super::{cleanup, sys};
-use crate::{Options, Outcome, Progress};
+use crate::{Options, Outcome, Progress, Reason};
 
 /// A contender's memory cap exceeds the memory that it is told to use by this part: a quarter. With
 /// less, a server that keeps its own limit could be killed. The rest serves as page cache, which

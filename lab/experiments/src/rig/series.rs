@@ -14,17 +14,6 @@ use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
 use crate::{Progress, so_far};
 
-/// The sentence of an error, for what is missing because of it.
-pub trait Reason<T> {
-    fn reason(self) -> Result<T, String>;
-}
-
-impl<T> Reason<T> for Result<T> {
-    fn reason(self) -> Result<T, String> {
-        self.map_err(|error| format!("{error:#}"))
-    }
-}
-
 /// A number, or the reason why it is missing.
 pub type Figure = Result<f64, String>;
 
