@@ -49,7 +49,7 @@ pub fn page(records: &[Value]) -> (String, usize) {
             escape(paper.title())
         );
         for experiment in of_paper(paper) {
-            page.experiment(*experiment, records);
+            page.experiment(experiment, records);
         }
     }
     page.code();

@@ -531,9 +531,9 @@ impl Run<'_> {
         for one in all.iter().filter(|one| Some(one.connections) != most) {
             let at = |what| format!("{what}_at_{}", one.connections);
             self.outcome
-                .put(&at("get_over_fio"), one.over_device(0, FLASH));
+                .put(at("get_over_fio"), one.over_device(0, FLASH));
             let over_extstore = over_rival(std::slice::from_ref(one), 1);
-            self.outcome.put(&at("get_over_extstore"), over_extstore);
+            self.outcome.put(at("get_over_extstore"), over_extstore);
         }
         let best = |of: usize| largest(closed.iter().map(|one| one.all[of].figure(FLASH)));
         self.outcome.put("flash_gets_per_second", best(0));
