@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a database writes to its device, by kind of page, for each byte that is put. The device is
-//! DRAM and there is no background thread, so that a run always gives the same figures.
+//! Counts the bytes that a database writes to its device for each byte put, by kind of page. The
+//! device is DRAM and there is no background thread, so that a run always gives the same figures.
 //!
 //! `cargo run --release -p senko_dbm --example wear -- [KEYS [UPDATES [VALUE_BYTES [BATCH]]]]`
 //!

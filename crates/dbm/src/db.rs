@@ -48,7 +48,8 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Bytes of pages in DRAM.
     pub cached_bytes: u64,
-    /// Bytes of keys and values put since the database was made.
+    /// Bytes of keys and values put since the database was made; of a file of format version 2,
+    /// since it was first opened by a program that counts.
     pub bytes_put: u64,
     /// Bytes written to the device since then, also for checkpoints, cleaning and growing. A kill
     /// loses the count since the last checkpoint.

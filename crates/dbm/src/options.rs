@@ -31,9 +31,8 @@ pub struct Options {
     /// returns [`DbmError::SnapshotExpired`]. Snapshots keep no such keys.
     pub overlap_bytes: u64,
     /// Checkpoints keep the log that recovery would read below this many bytes, or a part of the
-    /// live bytes if that is more: 27 %, and up to 60 % if a leaf has few records.
-    /// At least 256 KiB. A larger value means a longer recovery,
-    /// larger files and fewer writes.
+    /// live bytes if that is more: 27 %, and up to 60 % if a leaf has few records. At least 256
+    /// KiB. A larger value means a longer recovery, larger files and fewer writes.
     pub log_bytes: u64,
     /// The most bytes of the file; `None`: as many as the file system gives.
     pub max_bytes: Option<u64>,

@@ -198,7 +198,7 @@ impl Space {
         self.discarded.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What was written and given back, for `put` bytes put.
+    /// The counts of bytes, with `put` bytes put.
     pub fn wear(&self, put: u64) -> Wear {
         Wear {
             put,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a database costs its device. The space counts, each superblock keeps the counts, and
-//! `Database::stats` tells them.
+//! The counts of bytes that were put, written and given back. The space counts, each superblock
+//! keeps the counts, and `Database::stats` tells them.
 
-/// What a database cost its device since it was made, in bytes.
+/// Bytes since the database was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wear {
     /// Of keys and values that were put.

@@ -30,15 +30,20 @@ pub(crate) fn admit<'a>(core: &'a Arc<Core>, size: &Size) -> Result<Admitted<'a>
     }
     // It waits, so what it needs is nobody else's loss.
     drop(admitted);
+    let ask = || {
+        let mut admitted = room.admit(size);
+        match room.missing(space, size, &mut admitted) {
+            0 => Ok(admitted),
+            missing => Err(missing),
+        }
+    };
     // The device is full. Checkpoints and cleaning free the space of the log and of dead pages.
     // While the maps are locked, no maintenance claims pages, which it might give back at once.
     let mut maps = core.maps.lock();
     for _ in 0..ROUNDS {
-        let mut admitted = room.admit(size);
-        if room.missing(space, size, &mut admitted) == 0 {
+        if let Ok(admitted) = ask() {
             return Ok(admitted);
         }
-        drop(admitted);
         // Commits under way keep room that they give back when they end.
         let others = room.admitted() > 0;
         if !make_room(core, &mut maps)? && !others {
@@ -46,15 +51,12 @@ pub(crate) fn admit<'a>(core: &'a Arc<Core>, size: &Size) -> Result<Admitted<'a>
         }
     }
     // A checkpoint may have made holes.
-    let mut admitted = room.admit(size);
-    let lacking = room.missing(space, size, &mut admitted);
-    if lacking > 0 && space.holes() > 0 {
-        space.grow_if_room(lacking.div_ceil(SEGMENT))?;
+    if let Err(missing) = ask()
+        && space.holes() > 0
+    {
+        space.grow_if_room(missing.div_ceil(SEGMENT))?;
     }
-    match room.missing(space, size, &mut admitted) {
-        0 => Ok(admitted),
-        missing => Err(DbmError::NoSpace(missing)),
-    }
+    ask().map_err(DbmError::NoSpace)
 }
 
 /// Frees what can be freed without a longer device. Returns whether that was anything.

@@ -153,6 +153,7 @@ fn claim(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmE
             core.space.free() * SEGMENT as usize + open,
         );
         let Some(room) = have.checked_sub(least) else {
+            core.room.set_due(0);
             return Err(DbmError::NoSpace((least - have) as u64));
         };
         let admitted = core.room.admitted();

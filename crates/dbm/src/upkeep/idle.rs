@@ -3,9 +3,9 @@
 //!
 //! Card: the low point of two windows, as an estimate of the working set (Denning 1968). A segment
 //! that is given back costs a write of zeros when it is needed again (SEGMENT-3). Free space rises
-//! with each checkpoint and falls until the next one. What was free at its lowest point in the last
-//! window and the one under way is idle. A window is the time in which the log reaches its limit,
-//! so that all changed pages are written once.
+//! with each checkpoint and falls until the next one. Its lowest point in the last window and the
+//! one under way is idle. A window is the time in which the log reaches its limit, so that all
+//! changed pages are written once.
 
 use crate::sync::Mutex;
 

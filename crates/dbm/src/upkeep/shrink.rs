@@ -33,9 +33,9 @@ pub(crate) fn cut_end(core: &Core, idle: u64) -> Result<bool, DbmError> {
 }
 
 /// Gives back the storage of free segments that the next commits do not need, if that is more than
-/// a fourth of the live bytes. An eighth stays, so that not every checkpoint punches what the next
-/// commits fill again. So do segments near the beginning, into which the cleaner moves what lies
-/// near the end. At most `idle` pages are given back.
+/// a sixteenth of the live bytes. Half of that stays, so that not every checkpoint punches what the
+/// next commits fill again. So do segments near the beginning, into which the cleaner moves what
+/// lies near the end. At most `idle` pages are given back.
 pub(crate) fn punch(core: &Core, idle: u64) {
     let (room, space) = (&core.room, &core.space);
     let (spare, live) = (room.spare_pages(space).min(idle), space.needed());

@@ -456,7 +456,7 @@ impl Room {
         let segments = self.segments(space);
         let ahead = (3 * SEGMENT).max(space.needed() / 48);
         let step = self.least_checkpoint() + self.step(space) as u64 + MARGIN;
-        // What is due is the caller's.
+        // The caller has what is due.
         let needed = self.needed(space, &segments).saturating_sub(self.due());
         let kept = needed.max(step) + admitted + ahead;
         let (_, beyond) = self.live_room(space, &segments, 0, MARGIN + self.wasted(space));
@@ -525,7 +525,7 @@ mod tests {
         assert!(room.missing(&space, &Size::SMALL, &mut next) > 0);
         drop(next);
         room.unclaim(claimed);
-        // What the first commit takes is free again when it ends.
+        // The first commit ends, and its pages are free again.
         drop(admitted);
         assert_eq!(room.claim_for_cleaner(&space), claimed + own);
     }
