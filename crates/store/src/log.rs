@@ -116,8 +116,7 @@ pub struct Log {
 /// Fails if the device has no such extent, or the log is too large to number its bytes.
 fn check_extent(device: &dyn Device, extent: Extent) -> Result<(), StoreError> {
     let most = u32::MAX / PAGE_SIZE as u32;
-    let end = extent.first.checked_add(u64::from(extent.pages));
-    if extent.pages == 0 || extent.pages > most || end.is_none_or(|end| end > device.pages()) {
+    if extent.pages == 0 || extent.pages > most || !extent.lies_within(device.pages()) {
         return Err(StoreError::Invalid(format!(
             "a log of {} pages cannot lie at page {} of a device of {} pages",
             extent.pages,

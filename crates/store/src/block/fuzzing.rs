@@ -109,10 +109,7 @@ fn scan(run: &[u8], size: usize) {
     device.write(0, &aligned, TAG).expect("a device in memory");
     let record = BlockRecord {
         id: ID,
-        extent: Extent {
-            first: 0,
-            pages: pages as u32 + 2,
-        },
+        extent: Extent::new(0, pages as u32 + 2),
         data_pages: (run.len() / size) as u32,
         head_pages: 2,
         page_bytes: size as u32,

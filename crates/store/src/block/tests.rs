@@ -121,10 +121,7 @@ fn make(seed: u64, keys: usize, hashes: Hashes, longest: usize) -> Made {
                 }
                 1 => {
                     flags = LARGE;
-                    let extent = Extent {
-                        first: rng.below(1 << 30),
-                        pages: 256,
-                    };
+                    let extent = Extent::new(rng.below(1 << 30), 256);
                     let reference = ExtentRef {
                         extent,
                         bytes: 1 + rng.below(1 << 20),
@@ -178,10 +175,7 @@ fn needed(elements: &[Owned], page_bytes: usize) -> u64 {
 /// in.
 fn build(elements: &[Owned], page_bytes: usize, id: u64) -> Built {
     let bytes = needed(elements, page_bytes);
-    let extent = Extent {
-        first: 48,
-        pages: (bytes / PAGE_SIZE as u64) as u32,
-    };
+    let extent = Extent::new(48, (bytes / PAGE_SIZE as u64) as u32);
     let device = FaultyDevice::new(extent.end() + 16, id);
     let mut writer = BlockWriter::new(&*device, extent, id, page_bytes, TAG, u64::MAX);
     for one in elements {

@@ -85,7 +85,7 @@ impl Manifest {
         out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.logs.len() as u32).to_le_bytes());
         let index = self.index.unwrap_or(SavedIndex {
-            extent: Extent { first: 0, pages: 0 },
+            extent: Extent::new(0, 0),
             bytes: 0,
             crc: 0,
         });
@@ -123,10 +123,7 @@ impl Manifest {
         let header = bytes.get(..HEADER_BYTES)?;
         let (blocks, logs) = (u32_at(header, 16) as usize, u32_at(header, 20) as usize);
         let index = SavedIndex {
-            extent: Extent {
-                first: u64_at(header, 24),
-                pages: u32_at(header, 40),
-            },
+            extent: Extent::new(u64_at(header, 24), u32_at(header, 40)),
             bytes: u64_at(header, 32),
             crc: u32_at(header, 44),
         };
@@ -152,10 +149,7 @@ impl Manifest {
             .chunks_exact(LOG_BYTES)
             .map(|entry| LogRecord {
                 id: u64_at(entry, 0),
-                extent: Extent {
-                    first: u64_at(entry, 8),
-                    pages: u32_at(entry, 16),
-                },
+                extent: Extent::new(u64_at(entry, 8), u32_at(entry, 16)),
                 pages: u32_at(entry, 20),
             });
         Some(Manifest {
@@ -279,10 +273,7 @@ impl Slot {
                 index,
                 fingerprint_bits: u32::from(page[69]),
             },
-            extent: Extent {
-                first: u64_at(page, 72),
-                pages: u32_at(page, 80),
-            },
+            extent: Extent::new(u64_at(page, 72), u32_at(page, 80)),
             bytes: u32_at(page, 84),
             crc: u32_at(page, 88),
         }))
@@ -470,7 +461,7 @@ impl Superblock {
         let mut superblock = Superblock {
             shape,
             sequence: 0,
-            place: Extent { first: 0, pages: 0 },
+            place: Extent::new(0, 0),
             held: None,
             next: None,
             doubtful: None,
@@ -577,14 +568,8 @@ fn write_commit(device: &dyn Device, slot: &Slot, manifest: &[u8]) -> Result<(),
 }
 
 fn read_manifest(device: &dyn Device, slot: &Slot) -> Result<Manifest, StoreError> {
-    let offset = slot.extent.first.saturating_mul(PAGE_SIZE as u64);
-    let damaged = |what: &str| StoreError::damaged(offset, what);
-    let inside = slot
-        .extent
-        .first
-        .checked_add(u64::from(slot.extent.pages))
-        .is_some_and(|end| end <= device.pages());
-    if !inside || u64::from(slot.bytes) > slot.extent.bytes() {
+    let damaged = |what: &str| StoreError::damaged(slot.extent.offset(), what);
+    if !slot.extent.lies_within(device.pages()) || u64::from(slot.bytes) > slot.extent.bytes() {
         return Err(damaged("the manifest lies beyond the end of the file"));
     }
     let pages = (slot.bytes as usize).div_ceil(PAGE_SIZE);

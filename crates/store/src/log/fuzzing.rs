@@ -29,10 +29,7 @@ fn pages(data: &[u8]) -> Vec<u8> {
         all[..len].copy_from_slice(&data[..len]);
         return all;
     }
-    let extent = Extent {
-        first: 0,
-        pages: PAGES,
-    };
+    let extent = Extent::new(0, PAGES);
     let mut prev = page::root(ID);
     for (number, page) in (0..).zip(all.chunks_exact_mut(PAGE_SIZE)) {
         let Some((header, rest)) = data.split_first_chunk::<6>() else {
@@ -81,10 +78,7 @@ fn check(log: &Log) {
 /// Runs one input. Returns the number of replayed elements.
 pub fn replay(data: &[u8]) -> u64 {
     let device = FaultyDevice::new(u64::from(PAGES), 1);
-    let extent = Extent {
-        first: 0,
-        pages: PAGES,
-    };
+    let extent = Extent::new(0, PAGES);
     device.write(0, &pages(data), TAG).expect("a sound device");
     device.flush(TAG).expect("a sound device");
     let hasher = Hasher::new([5; 16]);

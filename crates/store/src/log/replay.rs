@@ -188,10 +188,7 @@ mod tests {
 
     #[test]
     fn a_log_of_the_last_life_is_read_and_not_appended_to() {
-        let extent = Extent {
-            first: 0,
-            pages: 16,
-        };
+        let extent = Extent::new(0, 16);
         for (life, full) in [(u16::MAX - 1, false), (u16::MAX, true)] {
             let device = FaultyDevice::new(16, 1);
             let hasher = Hasher::new([1; 16]);

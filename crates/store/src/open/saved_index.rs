@@ -21,7 +21,6 @@ use crate::core::Core;
 use crate::core::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
 use crate::disk::space::Held;
 use crate::disk::superblock::SavedIndex;
-use crate::extent::Extent;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, MAX_BLOCKS};
 
@@ -290,11 +289,10 @@ struct ExtentReader<'d> {
 
 impl<'d> ExtentReader<'d> {
     fn new(device: &'d dyn Device, saved: &SavedIndex) -> Result<ExtentReader<'d>, StoreError> {
-        let Extent { first, .. } = saved.extent;
         let reader = ExtentReader {
             device,
-            offset: first.saturating_mul(PAGE_SIZE as u64),
-            page: first,
+            offset: saved.extent.offset(),
+            page: saved.extent.first,
             buffer: AlignedBuf::new(PIECE_PAGES),
             at: 0,
             filled: 0,
@@ -386,7 +384,7 @@ mod tests {
     use senko_io::faulty::FaultyDevice;
 
     use super::*;
-    use crate::{Options, Store};
+    use crate::{Extent, Options, Store};
 
     /// Tests every length up to some kilobytes, over several pieces and a part of a page.
     #[test]
@@ -395,10 +393,7 @@ mod tests {
         let bytes: Vec<u8> = (0..2_500_123u32)
             .map(|n| (n.wrapping_mul(n) >> 7) as u8)
             .collect();
-        let extent = Extent {
-            first: 3,
-            pages: bytes.len().div_ceil(PAGE_SIZE) as u32,
-        };
+        let extent = Extent::new(3, bytes.len().div_ceil(PAGE_SIZE) as u32);
         let mut writer = ExtentWriter {
             device: &*device,
             page: extent.first,

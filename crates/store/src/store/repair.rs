@@ -405,17 +405,13 @@ impl Repair<'_> {
     /// The elements of a log.
     fn log(&mut self, log: &LogRecord, copy: &mut Copy<'_>) -> Result<(), StoreError> {
         self.report.logs += 1;
-        let end = log.extent.first.checked_add(log.extent.pages.into());
-        if end.is_none_or(|end| end > self.from.pages()) {
-            let offset = log.extent.first.saturating_mul(PAGE_SIZE as u64);
+        if !log.extent.lies_within(self.from.pages()) {
             let what = format!("log {}: the file ends before it does", log.id);
-            self.report.lose(offset, log.extent.bytes(), what);
+            let (offset, bytes) = (log.extent.offset(), log.extent.bytes());
+            self.report.lose(offset, bytes, what);
         }
         let pages = self.from.pages().saturating_sub(log.extent.first);
-        let extent = Extent {
-            first: log.extent.first,
-            pages: pages.min(log.extent.pages.into()) as u32,
-        };
+        let extent = Extent::new(log.extent.first, pages.min(log.extent.pages.into()) as u32);
         if extent.pages == 0 {
             return Ok(());
         }
@@ -486,7 +482,7 @@ impl Repair<'_> {
                 Err(error) => {
                     let key = String::from_utf8_lossy(&element.key[..element.key.len().min(64)]);
                     let what = format!("the value of the key \"{}\": {error}", key.escape_debug());
-                    let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
+                    let offset = place.extent.offset();
                     if !self.report.lost.iter().any(|loss| loss.offset == offset) {
                         self.report.lose(offset, place.bytes, what);
                     }

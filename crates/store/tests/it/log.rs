@@ -25,7 +25,7 @@ pub fn hash(key: &[u8]) -> KeyHash {
 
 /// A device with an extent in its middle.
 pub fn device(pages: u32, seed: u64) -> (Arc<FaultyDevice>, Extent) {
-    let extent = Extent { first: 16, pages };
+    let extent = Extent::new(16, pages);
     (FaultyDevice::new(u64::from(pages) + 48, seed), extent)
 }
 

@@ -230,10 +230,7 @@ fn another_record() {
 fn a_device_that_fails() {
     let made = make(15, 2000, Hashes::Real, 9000);
     let bytes = needed(&made.elements, 4096);
-    let extent = Extent {
-        first: 0,
-        pages: (bytes / PAGE_SIZE as u64) as u32,
-    };
+    let extent = Extent::new(0, (bytes / PAGE_SIZE as u64) as u32);
     let mut ends = 0;
     for nth in 1.. {
         let device = FaultyDevice::new(extent.end(), nth);

@@ -35,10 +35,7 @@ fn element(nth: u64, flags: u8, value: Vec<u8>) -> Owned {
 fn a_block() {
     let id = 0x0102_0304_0506_0708;
     let reference = ExtentRef {
-        extent: Extent {
-            first: 3,
-            pages: 16,
-        },
+        extent: Extent::new(3, 16),
         bytes: 9,
         crc: 5,
     };

@@ -178,7 +178,7 @@ fn lives(seed: u64, moments: &mut usize) {
     // Sometimes with room for batches that do not fit into the buffers.
     let units = if rng.below(12) == 0 { 64 } else { 6 };
     let pages = 16 * (1 + rng.below(units) as u32);
-    let extent = Extent { first: 16, pages };
+    let extent = Extent::new(16, pages);
     let mut device = FaultyDevice::new(u64::from(pages) + 16, seed);
     let mut id = 1;
     let mut batches = Batches::new();
@@ -247,10 +247,7 @@ fn the_nth_write_or_flush_fails() {
     const EIO: i32 = 5;
     seeds(300, |seed| {
         let mut rng = Rng::new(seed);
-        let extent = Extent {
-            first: 0,
-            pages: 64,
-        };
+        let extent = Extent::new(0, 64);
         let device = FaultyDevice::new(64, seed);
         let op = [Op::Write, Op::Flush][rng.below(2) as usize];
         let errno = [EIO, ENOSPC][rng.below(2) as usize];
@@ -277,10 +274,7 @@ fn one_flipped_bit_is_found_or_shortens_the_log() {
     let (mut said, mut shorter) = (0, 0);
     seeds(400, |seed| {
         let mut rng = Rng::new(seed);
-        let extent = Extent {
-            first: 3,
-            pages: 32,
-        };
+        let extent = Extent::new(3, 32);
         let device = FaultyDevice::new(64, seed);
         let watched = Watched::new(device.clone(), 1, 0);
         let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
@@ -321,10 +315,7 @@ fn one_flipped_bit_is_found_or_shortens_the_log() {
 
 #[test]
 fn damage_in_front_of_what_was_flushed_is_an_error() {
-    let extent = Extent {
-        first: 0,
-        pages: 32,
-    };
+    let extent = Extent::new(0, 32);
     let device = FaultyDevice::new(32, 1);
     let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
     for time in 1..=10 {
@@ -349,10 +340,7 @@ fn damage_in_front_of_what_was_flushed_is_an_error() {
 
 #[test]
 fn a_read_that_fails_is_not_the_end_of_the_log() {
-    let extent = Extent {
-        first: 0,
-        pages: 1024,
-    };
+    let extent = Extent::new(0, 1024);
     let device = FaultyDevice::new(1024, 1);
     let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
     for time in 1..=30 {
@@ -369,10 +357,7 @@ fn a_read_that_fails_is_not_the_end_of_the_log() {
 
 #[test]
 fn a_page_that_followed_another_page_does_not_follow_this_one() {
-    let extent = Extent {
-        first: 0,
-        pages: 16,
-    };
+    let extent = Extent::new(0, 16);
     let run = |first: u8| {
         let device = FaultyDevice::new(16, 1);
         let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
@@ -400,10 +385,7 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
     let mut damages = 0;
     seeds(150, |seed| {
         let mut rng = Rng::new(seed);
-        let extent = Extent {
-            first: 3,
-            pages: 512,
-        };
+        let extent = Extent::new(3, 512);
         let device = FaultyDevice::new(600, seed);
         let watched = Watched::new(device.clone(), 1, 0);
         let mut log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");

@@ -43,7 +43,7 @@ fn time_in(value: &[u8]) -> u64 {
 fn writers_readers_and_crashes() {
     for seed in 0..6 {
         let pages = 4096;
-        let extent = Extent { first: 0, pages };
+        let extent = Extent::new(0, pages);
         let device = FaultyDevice::new(u64::from(pages), seed);
         let engine = Engine {
             log: Log::create(device.clone(), 1, extent, hasher()).expect("an extent"),
@@ -132,10 +132,7 @@ fn writers_readers_and_crashes() {
 #[test]
 fn a_device_that_fails_under_many_writers() {
     for seed in 0..40 {
-        let extent = Extent {
-            first: 0,
-            pages: 2048,
-        };
+        let extent = Extent::new(0, 2048);
         let device = FaultyDevice::new(2048, seed);
         let op = if seed % 2 == 0 { Op::Write } else { Op::Flush };
         device.fail_nth(op, 1 + seed / 2, 5);
@@ -193,10 +190,7 @@ fn a_device_that_fails_under_many_writers() {
 /// full and empty at once, and the engine tried forever.
 #[test]
 fn commits_beside_a_batch_as_large_as_the_log() {
-    let extent = Extent {
-        first: 0,
-        pages: 2048,
-    };
+    let extent = Extent::new(0, 2048);
     for seed in 0..10 {
         let device = FaultyDevice::new(2048, seed);
         let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
@@ -263,10 +257,7 @@ impl Device for SlowFlush {
 
 #[test]
 fn those_who_come_during_a_flush_share_the_next_one() {
-    let extent = Extent {
-        first: 0,
-        pages: 64,
-    };
+    let extent = Extent::new(0, 64);
     let slow = Arc::new(SlowFlush {
         device: FaultyDevice::new(64, 1),
         first: AtomicBool::new(true),
