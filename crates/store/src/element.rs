@@ -281,6 +281,12 @@ impl<'a> Element<'a> {
         Ok((Element::of(&header, body.0, body.1), len))
     }
 
+    /// The element at the start of bytes that this program has encoded.
+    pub(crate) fn of_encoded(bytes: &'a [u8]) -> Element<'a> {
+        let (element, _) = Element::decode(bytes).expect("what was encoded can be decoded");
+        element
+    }
+
     /// The element with this header, after its key and value were found.
     pub(crate) fn of(header: &ElementHeader, key: &'a [u8], value: &'a [u8]) -> Element<'a> {
         Element {

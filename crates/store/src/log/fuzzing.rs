@@ -61,7 +61,7 @@ fn pages(data: &[u8]) -> Vec<u8> {
 /// Every element of the log is found by its key and time, as it was read.
 fn check(log: &Log) {
     let sorted = log.sorted().expect("what was replayed can be read");
-    assert_eq!(sorted.len() as u64, log.elements());
+    assert_eq!(sorted.iter().len() as u64, log.elements());
     let mut before: Option<(Vec<u8>, u64)> = None;
     for (hash, element) in sorted.iter() {
         let this = (element.key.to_vec(), element.time);
@@ -87,7 +87,7 @@ pub fn replay(data: &[u8]) -> u64 {
         salvaged += 1;
         Ok(())
     };
-    let met = salvage(&*device, ID, extent, &mut count).expect("an extent");
+    let met = salvage(&*device, ID, extent, 0, &mut count).expect("an extent");
     assert_eq!(met.elements, salvaged);
     let log = match Log::replay(device.clone(), ID, extent, hasher.clone()) {
         Ok(log) => log,

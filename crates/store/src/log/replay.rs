@@ -152,11 +152,12 @@ impl Log {
         let mut tail = Tail::new(id, extent, life.unwrap_or(u16::MAX), end, assembler.prev());
         // After 65,536 lives, pages of an earlier one could follow: such a log is only read.
         tail.full |= life.is_none();
-        let mut log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
-        log.packing = packing;
-        log.follows.store(assembler.follows(), Ordering::Relaxed);
-        log.flushed.store(rest.durable, Ordering::Relaxed);
-        log.stale_end.store(stale_end, Ordering::Relaxed);
+        let mut log = Log::new(device, id, extent, hasher, tail);
+        (log.index, log.packing) = (index, packing);
+        log.appender.get_mut().last_time = newest;
+        (log.oldest, log.visible) = (oldest.into(), newest.into());
+        (log.follows, log.flushed) = (assembler.follows().into(), rest.durable.into());
+        log.stale_end = stale_end.into();
         Ok(log)
     }
 

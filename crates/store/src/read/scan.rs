@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::core::state::pins::Pin;
 use crate::core::version::Version;
 use crate::element::{Element, TOMBSTONE};
-use crate::log::SortedLog;
+use crate::log::SortedElements;
 use crate::read::value::Entry;
 use crate::{KeyHash, StoreError};
 
@@ -33,7 +33,7 @@ const READ_AHEAD: std::ops::RangeInclusive<usize> = 16 << 10..=512 << 10;
 /// A sorted stream of elements.
 enum Stream {
     Block(Box<BlockScan<Arc<dyn Device>>>),
-    Log(SortedLog, usize),
+    Log(SortedElements, usize),
 }
 
 /// A stream and its current element, encoded.

@@ -31,6 +31,7 @@ use crate::cache::hit::Hit;
 use crate::core::Core;
 use crate::disk::superblock::{CopyState, LogRecord, OnDevice, Shape, Superblock, copies};
 use crate::element::{Element, ExtentRef};
+use crate::log::SortedElements;
 use crate::read::scan::Merged;
 use crate::store::backup::{Copy, GoOn, Target, check_go_on};
 use crate::{Extent, KeyHash, Options, StoreError};
@@ -291,33 +292,6 @@ impl Sources {
     }
 }
 
-/// Elements of a source that is not in order. They are gathered and sorted.
-#[derive(Default)]
-struct SortRun {
-    encoded: Vec<u8>,
-    places: Vec<(KeyHash, usize)>,
-}
-
-impl SortRun {
-    fn element(&self, at: usize) -> Element<'_> {
-        match Element::decode(&self.encoded[at..]) {
-            Ok((element, _)) => element,
-            Err(_) => unreachable!("what was just encoded can be decoded"),
-        }
-    }
-
-    fn sort(&mut self) {
-        let mut places = std::mem::take(&mut self.places);
-        places.sort_by(|&(one, one_at), &(other, other_at)| {
-            one.cmp(&other).then_with(|| {
-                let (one, other) = (self.element(one_at), self.element(other_at));
-                (one.key, other.time).cmp(&(other.key, one.time))
-            })
-        });
-        self.places = places;
-    }
-}
-
 struct Repair<'c> {
     from: Arc<dyn Device>,
     to: &'c Core,
@@ -359,7 +333,7 @@ impl Repair<'_> {
         let scan = BlockScan::of_record(device, record, hasher, READ_AHEAD, RECOVER);
         let ordered = !self.report.secret_lost;
         let mut scan = if ordered { scan } else { scan.in_any_order() };
-        let mut run = SortRun::default();
+        let mut run = SortedElements::default();
         let before = self.report.lost.len();
         let mut elements = 0;
         loop {
@@ -415,13 +389,13 @@ impl Repair<'_> {
         if extent.pages == 0 {
             return Ok(());
         }
-        let mut run = SortRun::default();
+        let mut run = SortedElements::default();
         let from = Arc::clone(&self.from);
         let each = &mut |element: &Element<'_>| {
             let hash = self.to.hasher.hash(element.key);
             self.gather(hash, element, &mut run, copy)
         };
-        let salvaged = crate::log::salvage_known(&*from, log.id, extent, log.pages, each)?;
+        let salvaged = crate::log::salvage(&*from, log.id, extent, log.pages, each)?;
         self.flush(&mut run, copy)?;
         for lost in salvaged.lost_bytes(extent) {
             let what = format!("pages of log {}", log.id);
@@ -435,33 +409,28 @@ impl Repair<'_> {
         &mut self,
         hash: KeyHash,
         element: &Element<'_>,
-        run: &mut SortRun,
+        run: &mut SortedElements,
         copy: &mut Copy<'_>,
     ) -> Result<(), StoreError> {
-        run.places.push((hash, run.encoded.len()));
-        element.encode(&mut run.encoded);
-        if run.encoded.len() >= RUN_BYTES {
+        run.push(hash, element);
+        if run.bytes() >= RUN_BYTES {
             self.flush(run, copy)?;
         }
         Ok(())
     }
 
     /// Sorts and writes a run, as its own generation.
-    fn flush(&mut self, run: &mut SortRun, copy: &mut Copy<'_>) -> Result<(), StoreError> {
+    fn flush(&mut self, run: &mut SortedElements, copy: &mut Copy<'_>) -> Result<(), StoreError> {
         run.sort();
-        let mut last: Option<(KeyHash, u64, usize)> = None;
-        for &(hash, at) in &run.places {
-            let element = run.element(at);
-            let twice = last.is_some_and(|(last, time, at)| {
-                (last, time) == (hash, element.time) && run.element(at).key == element.key
-            });
-            last = Some((hash, element.time, at));
-            if !twice {
+        let mut before = None;
+        for (hash, element) in run.iter() {
+            let this = Some((hash, element.time, element.key));
+            if before != this {
                 self.save(hash, &element, copy)?;
             }
+            before = this;
         }
-        run.encoded.clear();
-        run.places.clear();
+        run.clear();
         copy.next_run()
     }
 

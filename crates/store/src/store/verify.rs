@@ -234,8 +234,7 @@ impl Check {
             }
             Ok(())
         };
-        let salvaged =
-            crate::log::salvage_known(&*self.device, log.id, log.extent, log.pages, each);
+        let salvaged = crate::log::salvage(&*self.device, log.id, log.extent, log.pages, each);
         match salvaged {
             Ok(salvaged) => {
                 self.report.elements += salvaged.elements;

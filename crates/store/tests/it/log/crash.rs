@@ -5,16 +5,18 @@
 //! Batches of later lives are often byte for byte those that an earlier life lost. So the pages
 //! that a crash left after the log's end fit the pages before them perfectly.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Op, Tag};
-use senko_store::log::{AppendError, Durability, Log, salvage};
+use senko_store::element::Element;
+use senko_store::log::{AppendError, Durability, Log, LogFind, salvage};
 use senko_store::{Extent, StoreError};
 use senko_workload::Rng;
 
-use super::{Change, append, get, hash, hasher};
+use super::{Change, append, commit, commit_all, get, hash, hasher};
 
 /// A moment at which the power could have failed.
 struct Moment {
@@ -280,8 +282,7 @@ fn one_flipped_bit_is_found_or_shortens_the_log() {
         let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
         let mut batches = Batches::new();
         live(&log, &watched, &mut batches, &mut rng);
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
+        commit_all(&log, Durability::Synced);
         let used = log.bytes_used() / 4096;
         let page = rng.below(used);
         device.flip_bit(extent.first + page, rng.below(4096 * 8) as usize);
@@ -320,8 +321,7 @@ fn damage_in_front_of_what_was_flushed_is_an_error() {
     let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
     for time in 1..=10 {
         let ticket = append(&log, &[(b"key".to_vec(), Some(vec![1; 100]))], time).expect("room");
-        log.commit(ticket, Durability::Synced)
-            .expect("a sound device");
+        commit(&log, ticket, Durability::Synced);
     }
     for page in 0..10 {
         device.flip_bit(page, 4096 * 4);
@@ -346,8 +346,7 @@ fn a_read_that_fails_is_not_the_end_of_the_log() {
     for time in 1..=30 {
         append(&log, &[(b"key".to_vec(), Some(vec![1; 100_000]))], time).expect("room");
     }
-    log.commit(log.end(), Durability::Synced)
-        .expect("a sound device");
+    commit_all(&log, Durability::Synced);
     for nth in 1..=4 {
         device.fail_nth(Op::Read, nth, 5);
         let result = Log::replay(device.clone(), 1, extent, hasher());
@@ -365,8 +364,7 @@ fn a_page_that_followed_another_page_does_not_follow_this_one() {
             let value = if time == 1 { first } else { 9 };
             let change = (b"key".to_vec(), Some(vec![value; 100]));
             let ticket = append(&log, &[change], time).expect("room");
-            log.commit(ticket, Durability::Buffered)
-                .expect("a sound device");
+            commit(&log, ticket, Durability::Buffered);
         }
         device
     };
@@ -393,20 +391,24 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
         for _ in 0..3 {
             live(&log, &watched, &mut batches, &mut rng);
             // No batch is cut off by the end of a life: damage next to it would hide that it was.
-            log.commit(log.end(), Durability::Buffered)
-                .expect("a sound device");
+            commit_all(&log, Durability::Buffered);
             log = Log::replay(watched.clone(), 3, extent, hasher()).expect("no damage");
         }
         // The last page says that those before it were flushed.
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
+        commit_all(&log, Durability::Synced);
         let last = [(b"last".to_vec(), None)];
         if append(&log, &last, log.last_time() + 1).is_err() {
             return;
         }
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
-        let entries = log.entries().expect("no damage");
+        commit_all(&log, Durability::Synced);
+        let sorted = log.sorted().expect("no damage");
+        let pages_of = |hash, element: &Element<'_>| {
+            let found = log.lookup(hash, element.key, element.time);
+            match found.expect("no damage") {
+                LogFind::Read(read) => read.page()..read.page() + u64::from(read.pages()),
+                other => panic!("everything is on the device: {other:?}"),
+            }
+        };
         let used = log.bytes_used() / 4096;
         let mut damaged: Vec<u32> = (0..1 + rng.below(3))
             .map(|_| rng.below(used - 1) as u32)
@@ -419,8 +421,8 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
         }
         damages += damaged.len();
         let mut salvaged = Vec::new();
-        let met = salvage(&*device, 3, extent, &mut |element| {
-            salvaged.push((hash(element.key), element.time));
+        let met = salvage(&*device, 3, extent, 0, &mut |element| {
+            salvaged.push((element.time, hash(element.key)));
             Ok(())
         })
         .expect("an extent");
@@ -432,15 +434,17 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
                 .eq(damaged.iter().copied())
         );
         assert_eq!(met.elements as usize, salvaged.len());
-        // An element ends where the next begins; where that is the start of a page, it ends in the
-        // page before.
-        let ends = entries[1..].iter().map(|next| (next.place - 17) / 4096);
-        let ends = ends.chain([used as u32 - 1]);
-        let whole = entries.iter().zip(ends).filter(|(entry, end)| {
-            let pages = entry.place / 4096..=*end;
-            damaged.iter().all(|page| !pages.contains(page))
-        });
-        let wanted: Vec<_> = whole.map(|(entry, _)| (entry.key, entry.time)).collect();
+        assert!(salvaged.is_sorted_by_key(|(time, _)| *time));
+        salvaged.sort_unstable();
+        let is_whole = |pages: &Range<u64>| {
+            let mut damaged = damaged.iter().map(|page| extent.first + u64::from(*page));
+            damaged.all(|page| !pages.contains(&page))
+        };
+        let whole = sorted
+            .iter()
+            .filter(|(hash, element)| is_whole(&pages_of(*hash, element)));
+        let mut wanted: Vec<_> = whole.map(|(hash, element)| (element.time, hash)).collect();
+        wanted.sort_unstable();
         assert!(salvaged == wanted, "{} of {}", salvaged.len(), wanted.len());
     });
     println!("{damages} pages were damaged");

@@ -10,7 +10,7 @@ use senko_io::{Device, IoError, Op, Tag};
 use senko_store::Extent;
 use senko_store::log::{Durability, Log};
 
-use super::{append, get, hasher};
+use super::{append, commit, commit_all, get, hasher};
 
 const WRITERS: u64 = 6;
 
@@ -65,10 +65,7 @@ fn writers_readers_and_crashes() {
                                 1 => Durability::Buffered,
                                 _ => Durability::None,
                             };
-                            engine
-                                .log
-                                .commit(ticket, durability)
-                                .expect("a sound device");
+                            commit(&engine.log, ticket, durability);
                             if durability == Durability::Synced {
                                 acknowledged[writer as usize].store(time, Ordering::SeqCst);
                             }
@@ -80,7 +77,7 @@ fn writers_readers_and_crashes() {
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
                         for writer in 0..WRITERS as u8 {
-                            let at = engine.log.visible_time();
+                            let at = engine.log.last_time();
                             let one = get(&engine.log, &[b'a', writer], at);
                             let other = get(&engine.log, &[b'b', writer], at);
                             assert!(one == other, "half a batch is visible at {at}");
@@ -120,8 +117,7 @@ fn writers_readers_and_crashes() {
         });
         let log = &engine.log;
         assert_eq!(log.elements(), WRITERS * 60 * 2);
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
+        commit_all(log, Durability::Synced);
         let again = Log::replay(device.crashed_copy(seed), 1, extent, hasher()).expect("sound");
         assert_eq!(again.elements(), WRITERS * 60 * 2);
     }
@@ -209,7 +205,7 @@ fn commits_beside_a_batch_as_large_as_the_log() {
             ] {
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
-                        log.commit(log.end(), durability).expect("a sound device");
+                        commit_all(log, durability);
                     }
                 });
             }
@@ -218,8 +214,7 @@ fn commits_beside_a_batch_as_large_as_the_log() {
             result.expect("a log that is empty has room");
         });
         assert_eq!(log.elements(), count);
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
+        commit_all(&log, Durability::Synced);
         let again = Log::replay(device.crashed_copy(seed), 1, extent, hasher()).expect("sound");
         assert_eq!(again.elements(), count);
     }
