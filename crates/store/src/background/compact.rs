@@ -17,6 +17,7 @@
 //!
 //! An element that is kept though it is dead costs only its move, since times decide (VERSION-3).
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
@@ -26,7 +27,6 @@ use crate::block::{BlockScan, HashEntry};
 use crate::core::Core;
 use crate::core::state::counters::Counters;
 use crate::core::version::{BlockHandle, Generation, Member, ShardIndex, Version};
-use crate::element::Element;
 use crate::extent::UNIT_BYTES;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates};
@@ -253,21 +253,14 @@ impl Core {
             );
             sources.push(Source::start(scan, alive)?);
         }
-        let mut dropped = 0;
         // There are only a few sources, so a search through all is as fast as a heap.
         while let Some(first) = first_source(&sources) {
-            let source = &mut sources[first];
-            let element = source.element();
-            if element.expired(now) {
-                output.push(source.hash, &element.ended())?;
-            } else {
-                output.push(source.hash, &element)?;
+            if let Some((hash, element)) = sources[first].scan.current() {
+                output.push_at(now, hash, &element)?;
             }
-            source.next()?;
+            sources[first].next()?;
         }
-        for source in &sources {
-            dropped += source.dropped;
-        }
+        let dropped: u64 = sources.iter().map(|source| source.dropped).sum();
         let (moved, written) = (output.elements, output.bytes);
         let removed = victims
             .iter()
@@ -462,9 +455,8 @@ impl Judge<'_> {
 struct Source<'s> {
     scan: BlockScan<&'s dyn Device>,
     alive: std::vec::IntoIter<bool>,
-    hash: KeyHash,
-    /// The element, encoded; empty at the end.
-    encoded: Vec<u8>,
+    /// Of the current element; `None` at the end.
+    hash: Option<KeyHash>,
     dropped: u64,
 }
 
@@ -473,8 +465,7 @@ impl<'s> Source<'s> {
         let mut source = Source {
             scan,
             alive: alive.into_iter(),
-            hash: KeyHash { order: 0, check: 0 },
-            encoded: Vec::new(),
+            hash: None,
             dropped: 0,
         };
         source.next()?;
@@ -482,43 +473,28 @@ impl<'s> Source<'s> {
     }
 
     fn next(&mut self) -> Result<(), StoreError> {
-        self.encoded.clear();
-        while let Some((hash, element)) = self.scan.next_element()? {
-            if self.alive.next().unwrap_or(true) {
-                self.hash = hash;
-                element.encode(&mut self.encoded);
+        loop {
+            self.hash = self.scan.advance()?;
+            if self.hash.is_none() || self.alive.next().unwrap_or(true) {
                 return Ok(());
             }
             self.dropped += 1;
         }
-        Ok(())
     }
 
-    fn element(&self) -> Element<'_> {
-        match Element::decode(&self.encoded) {
-            Ok((element, _)) => element,
-            Err(_) => unreachable!("what was just encoded can be decoded"),
-        }
+    /// The order of elements with equal hashes.
+    fn rank(&self) -> Option<(&[u8], Reverse<u64>)> {
+        let (_, element) = self.scan.current()?;
+        Some((element.key, Reverse(element.time)))
     }
 }
 
 /// The source with the smallest element, if any source has an element left.
 fn first_source(sources: &[Source<'_>]) -> Option<usize> {
-    let mut first: Option<usize> = None;
-    for (nth, source) in sources.iter().enumerate() {
-        if source.encoded.is_empty() {
-            continue;
-        }
-        let better = first.is_none_or(|best| {
-            let best = &sources[best];
-            source.hash.cmp(&best.hash).then_with(|| {
-                let (one, other) = (source.element(), best.element());
-                one.key.cmp(other.key).then(other.time.cmp(&one.time))
-            }) == std::cmp::Ordering::Less
-        });
-        if better {
-            first = Some(nth);
-        }
-    }
-    first
+    let left = (0..sources.len()).filter(|&nth| sources[nth].hash.is_some());
+    left.min_by(|&one, &other| {
+        let (one, other) = (&sources[one], &sources[other]);
+        let hashes = one.hash.cmp(&other.hash);
+        hashes.then_with(|| one.rank().cmp(&other.rank()))
+    })
 }

@@ -14,10 +14,10 @@ use crate::background::seal::{Output, Versions};
 use crate::core::Core;
 use crate::disk::space::Held;
 use crate::disk::superblock::Shape;
-use crate::element::{Element, ExtentRef, LARGE, TOMBSTONE};
-use crate::read::scan::{Merge, Merged};
+use crate::element::{Element, ExtentRef, LARGE};
+use crate::read::scan::Merge;
 use crate::read::snapshot::Snapshot;
-use crate::{Options, StoreError};
+use crate::{KeyHash, Options, StoreError};
 
 /// Elements between two calls of the progress callback.
 const PROGRESS: u64 = 4096;
@@ -59,10 +59,15 @@ impl<'c> Copy<'c> {
     }
 
     /// Adds an element; `large` is its value if the value has its own extent.
-    pub fn push(&mut self, merged: &Merged, large: Option<&[u8]>) -> Result<(), StoreError> {
+    pub fn push(
+        &mut self,
+        hash: KeyHash,
+        element: &Element<'_>,
+        large: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
         let reference;
         let value = match large {
-            None => &merged.found.value[..],
+            None => element.value,
             Some(value) => {
                 let held = self.to.allocate(value.len() as u64)?;
                 let place = crate::disk::large::write(&self.to.device, &held, value)?;
@@ -71,18 +76,11 @@ impl<'c> Copy<'c> {
                 &reference[..]
             }
         };
-        let element = Element {
-            flags: merged.found.flags,
-            key: &merged.key,
-            value,
-            time: merged.found.time,
-            expiry: merged.found.expiry,
-        };
-        self.output.push(merged.hash, &element)?;
+        self.output.push(hash, &Element { value, ..*element })?;
         // Adds the contents of a store. The store's own times continue after its newest element.
         self.to.view.show_at_least(element.time);
         self.report.elements += 1;
-        self.report.bytes += (merged.key.len() + large.map_or(value.len(), <[u8]>::len)) as u64;
+        self.report.bytes += (element.key.len() + large.map_or(value.len(), <[u8]>::len)) as u64;
         if self.output.bytes >= self.to.options.block_bytes - self.to.options.block_bytes / 16 {
             self.next_run()?;
         }
@@ -245,9 +243,8 @@ fn fill<G: GoOn>(
         if nth >= core.options.keep_versions {
             continue;
         }
-        let gone = merged.found.flags & TOMBSTONE != 0
-            || !core.has_value(&merged.found, Some(pin.seconds()));
-        if gone && core.options.keep_versions == 1 {
+        let there = core.has_value(&merged.found, Some(pin.seconds()));
+        if !there && core.options.keep_versions == 1 {
             continue;
         }
         let large = match ExtentRef::decode(&merged.found.value) {
@@ -256,7 +253,8 @@ fn fill<G: GoOn>(
             }
             _ => None,
         };
-        copy.push(&merged, large.as_deref())
+        let element = merged.found.element(&merged.key);
+        copy.push(merged.hash, &element, large.as_deref())
             .map_err(|error| to.told(error))?;
         if copy.report.elements.is_multiple_of(PROGRESS) {
             check_go_on(progress(copy.report.elements))?;

@@ -27,12 +27,10 @@ use std::sync::Arc;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::block::{BlockRecord, BlockScan, probe};
-use crate::cache::hit::Hit;
 use crate::core::Core;
 use crate::disk::superblock::{CopyState, LogRecord, OnDevice, Shape, Superblock, copies};
 use crate::element::{Element, ExtentRef};
 use crate::log::SortedElements;
-use crate::read::scan::Merged;
 use crate::store::backup::{Copy, GoOn, Target, check_go_on};
 use crate::{Extent, KeyHash, Options, StoreError};
 
@@ -462,17 +460,7 @@ impl Repair<'_> {
         let value = large.as_deref().unwrap_or(element.value);
         self.report.salvaged += 1;
         self.report.bytes += (element.key.len() + value.len()) as u64;
-        let merged = Merged {
-            hash,
-            key: element.key.to_vec(),
-            found: Hit {
-                flags: element.flags,
-                time: element.time,
-                expiry: element.expiry,
-                value: element.value.to_vec(),
-            },
-        };
-        copy.push(&merged, large.as_deref())
+        copy.push(hash, element, large.as_deref())
     }
 
     /// Merges maps, so that there are few while blocks are added.
