@@ -9,7 +9,7 @@ pub const UNIT_PAGES: u64 = 16;
 pub(crate) const UNIT_BYTES: u64 = UNIT_PAGES * senko_io::PAGE_SIZE as u64;
 
 /// A run of pages of the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// The first page.
     pub first: u64,

@@ -246,7 +246,7 @@ impl Core {
         for ((_, handle), alive) in victims.iter().zip(alive) {
             let scan = BlockScan::new(
                 &*self.device,
-                &handle.block,
+                handle.block.record(),
                 self.hasher.clone(),
                 READ_AHEAD,
                 RECLAIM,

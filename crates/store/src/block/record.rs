@@ -16,7 +16,7 @@ pub const MIN_PAGE_BYTES: usize = PAGE_SIZE;
 pub const MAX_PAGE_BYTES: usize = 32_768;
 
 /// Where a sorted block lies and what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockRecord {
     /// Unique in the store, never used again.
     pub id: u64,

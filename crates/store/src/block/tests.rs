@@ -205,12 +205,7 @@ fn look_up(built: &Built, hash: KeyHash, key: &[u8], at: u64) -> Result<Option<O
     let run = built.block.find(hash);
     let bytes = read(&*built.device, run);
     let found = built.block.search(run, &bytes, hash, key, at)?;
-    Ok(found.map(|found| {
-        if let Some(place) = found.place_in(&bytes) {
-            assert_eq!(bytes[place], *found.value);
-        }
-        Owned::of(hash, &found.element(key))
-    }))
+    Ok(found.map(|found| Owned::of(hash, &found.element(key))))
 }
 
 /// Compares every answer of a reader with the list.
@@ -288,10 +283,7 @@ fn check(built: &Built, made: &Made) {
     }
 }
 
-fn scanned<D>(scan: &mut BlockScan<D>) -> Vec<Owned>
-where
-    D: std::ops::Deref<Target: Device>,
-{
+fn scanned(scan: &mut BlockScan<Arc<FaultyDevice>>) -> Vec<Owned> {
     let mut all = Vec::new();
     assert_eq!(scan.current(), None);
     while let Some(hash) = scan.advance().unwrap() {
@@ -304,46 +296,13 @@ where
 }
 
 fn check_scan(built: &Built, made: &Made) {
-    let Built {
-        device,
-        record,
-        block,
-    } = built;
+    let Built { device, record, .. } = built;
     let elements = &made.elements;
     for read_ahead in [0, 64 << 10] {
-        let mut scan = BlockScan::new(
-            Arc::clone(device),
-            block,
-            made.hasher.clone(),
-            read_ahead,
-            TAG,
-        );
+        let (device, hasher) = (Arc::clone(device), made.hasher.clone());
+        let mut scan = BlockScan::new(device, record, hasher, read_ahead, TAG);
         assert_eq!(scanned(&mut scan), *elements);
         assert!(scan.next_element().unwrap().is_none());
-    }
-    let mut starts = vec![0, u64::MAX, record.last_order, record.first_order];
-    starts.extend(
-        elements
-            .iter()
-            .step_by(elements.len() / 7 + 1)
-            .map(|one| one.hash.order),
-    );
-    starts.extend(
-        elements
-            .iter()
-            .step_by(elements.len() / 5 + 1)
-            .map(|one| one.hash.order + 1),
-    );
-    for from in starts {
-        let hasher = made.hasher.clone();
-        let mut scan =
-            BlockScan::starting_at(&**device as &dyn Device, block, from, hasher, 32 << 10, TAG);
-        let expected: Vec<Owned> = elements
-            .iter()
-            .filter(|one| one.hash.order >= from)
-            .cloned()
-            .collect();
-        assert_eq!(scanned(&mut scan), expected, "from {from:x}");
     }
     assert_eq!(verify_block(&**device, record, &made.hasher), []);
 }

@@ -32,7 +32,7 @@ const TAG: Tag = Tag::store(Purpose::Recover);
 /// it was written.
 pub fn verify_block(device: &dyn Device, record: &BlockRecord, hasher: &Hasher) -> Vec<Problem> {
     let mut problems = Problems(Vec::new());
-    let meta = match read_meta(device, record, TAG) {
+    let meta = match read_meta(device, record) {
         Ok(meta) => Some(meta),
         Err(error) => {
             problems.error(record.head_offset(0), &error);
@@ -51,7 +51,7 @@ pub fn verify_block(device: &dyn Device, record: &BlockRecord, hasher: &Hasher) 
         seen: Seen::default(),
         problems,
     };
-    let mut scan = BlockScan::of_record(device, record, hasher.clone(), READ_AHEAD, TAG);
+    let mut scan = BlockScan::new(device, record, hasher.clone(), READ_AHEAD, TAG);
     let mut damaged = false;
     loop {
         let page = scan.page();

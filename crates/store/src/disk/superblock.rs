@@ -48,7 +48,7 @@ pub(crate) struct LogRecord {
 }
 
 /// The maps that a clean close saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SavedIndex {
     pub extent: Extent,
     pub bytes: u64,
@@ -84,11 +84,7 @@ impl Manifest {
         out.extend_from_slice(&self.last_time.to_le_bytes());
         out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.logs.len() as u32).to_le_bytes());
-        let index = self.index.unwrap_or(SavedIndex {
-            extent: Extent::new(0, 0),
-            bytes: 0,
-            crc: 0,
-        });
+        let index = self.index.unwrap_or_default();
         out.extend_from_slice(&index.extent.first.to_le_bytes());
         out.extend_from_slice(&index.bytes.to_le_bytes());
         out.extend_from_slice(&index.extent.pages.to_le_bytes());
@@ -461,7 +457,7 @@ impl Superblock {
         let mut superblock = Superblock {
             shape,
             sequence: 0,
-            place: Extent::new(0, 0),
+            place: Extent::default(),
             held: None,
             next: None,
             doubtful: None,

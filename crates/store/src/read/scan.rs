@@ -86,7 +86,13 @@ impl Merge {
             .filter(|(_, handle)| handle.block.record().min_time <= at)
             .map(|(_, handle)| {
                 let device = Arc::clone(&core.device);
-                let scan = BlockScan::new(device, &handle.block, core.hasher.clone(), ahead, tag);
+                let scan = BlockScan::new(
+                    device,
+                    handle.block.record(),
+                    core.hasher.clone(),
+                    ahead,
+                    tag,
+                );
                 Source::Block(Box::new(scan))
             })
             .collect();

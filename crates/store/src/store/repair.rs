@@ -328,7 +328,7 @@ impl Repair<'_> {
         self.report.blocks += 1;
         let device = Arc::clone(&self.from);
         let hasher = self.to.hasher.clone();
-        let scan = BlockScan::of_record(device, record, hasher, READ_AHEAD, RECOVER);
+        let scan = BlockScan::new(device, record, hasher, READ_AHEAD, RECOVER);
         let ordered = !self.report.secret_lost;
         let mut scan = if ordered { scan } else { scan.in_any_order() };
         let mut run = SortedElements::default();

@@ -74,7 +74,7 @@ fn check_damaged(built: &Built, made: &Made, wrong: Range<u64>) {
             there(&error);
         }
     }
-    let mut scan = BlockScan::new(Arc::clone(device), block, made.hasher.clone(), 0, TAG);
+    let mut scan = BlockScan::new(Arc::clone(device), record, made.hasher.clone(), 0, TAG);
     let (mut seen, mut expected) = (0, made.elements.iter());
     loop {
         match scan.next_element() {
@@ -262,18 +262,13 @@ fn a_device_that_fails() {
     built.device.fail_nth(senko_io::Op::Read, 1, libc_eio());
     let hasher = made.hasher.clone();
     let device = Arc::clone(&built.device);
-    let mut scan = BlockScan::new(device, &built.block, hasher, 1 << 20, TAG);
+    let mut scan = BlockScan::new(device, &built.record, hasher, 1 << 20, TAG);
     assert_eq!(scanned(&mut scan), made.elements);
     built.device.fail_from(senko_io::Op::Read, 1, libc_eio());
     let error = Block::open(&*built.device, &built.record).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
-    let mut scan = BlockScan::new(
-        Arc::clone(&built.device),
-        &built.block,
-        made.hasher.clone(),
-        0,
-        TAG,
-    );
+    let device = Arc::clone(&built.device);
+    let mut scan = BlockScan::new(device, &built.record, made.hasher.clone(), 0, TAG);
     assert!(matches!(scan.next_element(), Err(StoreError::Io { .. })));
 }
 
