@@ -19,7 +19,6 @@ use crate::background::jobs::Threads;
 use crate::core::Core;
 use crate::core::state::counters::Counters;
 use crate::options::check_key;
-use crate::read::get::Many;
 use crate::read::scan::Scan;
 use crate::read::snapshot::Snapshot;
 use crate::read::value::{Entry, KeyVersion, Value};
@@ -338,12 +337,9 @@ impl Store {
         depth: usize,
         each: impl FnMut(K, Result<Option<Value>, StoreError>),
     ) {
-        let many = Many {
-            depth,
-            seconds: None,
-        };
         let keys = keys.into_iter().fuse();
-        self.core.get_many(keys, || self.core.present(), many, each);
+        let see = || self.core.present();
+        self.core.get_many(keys, depth, see, None, each);
     }
 
     /// The value that a key had at `time` (microseconds since 1970), if it is kept. The result is
