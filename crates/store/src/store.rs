@@ -104,7 +104,7 @@ impl Store {
         let path = path.as_ref();
         // The process may change its folder meanwhile.
         let place = std::path::absolute(path);
-        let place = place.map_err(|error| StoreError::Open(Arc::new(error)))?;
+        let place = place.map_err(StoreError::open)?;
         // Checked before the file is created.
         let checked = options.clone().checked()?;
         let existing = crate::open::look_at(path)?;
@@ -132,8 +132,7 @@ impl Store {
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
             ..FileOptions::default()
         };
-        let file =
-            FlashFile::open(path, &file).map_err(|error| StoreError::Open(Arc::new(error)))?;
+        let file = FlashFile::open(path, &file).map_err(StoreError::open)?;
         let fresh = file.found_pages() == 0;
         let file = Arc::new(file);
         let opened = Store::open_device(file.clone(), options);
@@ -166,7 +165,7 @@ impl Store {
         let core = Arc::new(crate::open::open(device, options)?);
         let threads = if core.options.background && !core.options.read_only {
             let started = Threads::start(&core);
-            Some(started.map_err(|error| StoreError::Open(Arc::new(error)))?)
+            Some(started.map_err(StoreError::open)?)
         } else {
             None
         };

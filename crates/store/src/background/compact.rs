@@ -115,10 +115,10 @@ impl Core {
         &self,
         version: &Version,
         asked: bool,
-    ) -> (Vec<(u32, Arc<BlockHandle>)>, Reason) {
-        let mut blocks: Vec<(u32, Arc<BlockHandle>)> = version
+    ) -> (Vec<(Member, Arc<BlockHandle>)>, Reason) {
+        let mut blocks: Vec<(Member, Arc<BlockHandle>)> = version
             .blocks()
-            .map(|(slot, handle)| (slot, Arc::clone(handle)))
+            .map(|(member, handle)| (member, Arc::clone(handle)))
             .collect();
         let block_bytes = self.options.block_bytes;
         let over = self
@@ -134,7 +134,7 @@ impl Core {
             let most = (self.space.left(2 * block_bytes) / 2) as f64;
             let mut live = 0.0;
             let mut chosen = Vec::new();
-            for (slot, handle) in blocks.iter().take(MAX_VICTIMS) {
+            for (member, handle) in blocks.iter().take(MAX_VICTIMS) {
                 if handle.live_share() > limit {
                     break;
                 }
@@ -142,7 +142,7 @@ impl Core {
                 if !chosen.is_empty() && live > most {
                     break;
                 }
-                chosen.push((*slot, Arc::clone(handle)));
+                chosen.push((*member, Arc::clone(handle)));
             }
             if !chosen.is_empty() {
                 let reason = if asked { Reason::Asked } else { Reason::Space };
@@ -174,7 +174,7 @@ impl Core {
 
     /// The blocks to compact for space: those that waste the most, as many as fit. None if that
     /// would free nothing, as far as the store knows.
-    pub fn wasteful(&self, version: &Version) -> Vec<(u32, Arc<BlockHandle>)> {
+    pub fn wasteful(&self, version: &Version) -> Vec<(Member, Arc<BlockHandle>)> {
         let part = self.block_part() as f64;
         let waste = |handle: &BlockHandle| {
             let record = handle.block.record();
@@ -185,22 +185,22 @@ impl Core {
             let own = handle.held.extent().bytes() as f64;
             (live, (own - live).max(dead_large))
         };
-        let mut blocks: Vec<(u32, &Arc<BlockHandle>, (f64, f64))> = version
+        let mut blocks: Vec<(Member, &Arc<BlockHandle>, (f64, f64))> = version
             .blocks()
-            .map(|(slot, handle)| (slot, handle, waste(handle)))
+            .map(|(member, handle)| (member, handle, waste(handle)))
             .collect();
         let share = |(live, waste): (f64, f64)| waste / (live + waste).max(1.0);
         blocks.sort_by(|one, other| share(other.2).total_cmp(&share(one.2)));
         let most = self.space.stored_bytes() as f64;
         let (mut taken, mut freed) = (0.0, 0.0);
         let mut chosen = Vec::new();
-        for (slot, handle, (live, waste)) in blocks.into_iter().take(MAX_VICTIMS) {
+        for (member, handle, (live, waste)) in blocks.into_iter().take(MAX_VICTIMS) {
             if !chosen.is_empty() && taken + live + part > most {
                 break;
             }
             taken += live;
             freed += waste;
-            chosen.push((slot, Arc::clone(handle)));
+            chosen.push((member, Arc::clone(handle)));
         }
         // The last block ends within a part.
         if freed < part + UNIT_BYTES as f64 / 8.0 && taken > 0.0 {
@@ -213,15 +213,11 @@ impl Core {
     pub fn compact(
         &self,
         version: &Version,
-        victims: &[(u32, Arc<BlockHandle>)],
+        victims: &[(Member, Arc<BlockHandle>)],
     ) -> Result<u64, StoreError> {
         let mut alive = Vec::with_capacity(victims.len());
-        for (slot, handle) in victims {
-            let member = Member {
-                slot: *slot,
-                id: handle.id(),
-            };
-            alive.push(self.alive(version, member, handle)?);
+        for (member, handle) in victims {
+            alive.push(self.alive(version, *member, handle)?);
         }
         let elements: u64 = victims
             .iter()
@@ -262,10 +258,7 @@ impl Core {
         }
         let dropped: u64 = sources.iter().map(|source| source.dropped).sum();
         let (moved, written) = (output.elements, output.bytes);
-        let removed = victims
-            .iter()
-            .map(|(slot, handle)| (*slot, handle.id()))
-            .collect();
+        let removed = victims.iter().map(|(member, _)| *member).collect();
         drop(sources);
         let change = output.finish()?.change(self, Vec::new(), removed)?;
         self.replace_blocks(change)?;

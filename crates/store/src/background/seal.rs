@@ -16,7 +16,7 @@ use crate::cache::record_cache::RecordCache;
 use crate::core::Core;
 use crate::core::change::Change;
 use crate::core::state::counters::Counters;
-use crate::core::version::{BlockHandle, LogHandle, Version};
+use crate::core::version::{BlockHandle, LogHandle, Member, Version};
 use crate::disk::space::Held;
 use crate::element::Element;
 use crate::hash::SHARDS;
@@ -217,7 +217,7 @@ impl Sealed {
         self,
         core: &Core,
         sealed_logs: Vec<u64>,
-        removed: Vec<(u32, u64)>,
+        removed: Vec<Member>,
     ) -> Result<Change, StoreError> {
         let mut added = Vec::with_capacity(self.blocks.len());
         let (mut min_time, mut max_time) = (u64::MAX, 0);
@@ -226,11 +226,7 @@ impl Sealed {
             min_time = min_time.min(record.min_time);
             max_time = max_time.max(record.max_time);
             let live = record.elements;
-            let large = block
-                .large()
-                .iter()
-                .map(|place| core.large.holder(&core.space, place.extent))
-                .collect::<Result<_, _>>()?;
+            let large = core.large.holders(&core.space, block.large())?;
             added.push(Arc::new(BlockHandle::new(block, held, large, live)));
         }
         Ok(Change {

@@ -26,8 +26,19 @@ pub(crate) struct LargeValues {
 }
 
 impl LargeValues {
-    /// The shared holder of a large value's extent that a log or block names.
-    pub fn holder(&self, space: &Arc<Space>, extent: Extent) -> Result<Arc<Held>, StoreError> {
+    /// The shared holders of large values that a log or block names.
+    pub fn holders(
+        &self,
+        space: &Arc<Space>,
+        places: &[ExtentRef],
+    ) -> Result<Vec<Arc<Held>>, StoreError> {
+        let places = places.iter();
+        places
+            .map(|place| self.holder(space, place.extent))
+            .collect()
+    }
+
+    fn holder(&self, space: &Arc<Space>, extent: Extent) -> Result<Arc<Held>, StoreError> {
         let mut holders = self.holders.lock();
         if let Some(held) = holders.get(&extent.first).and_then(Weak::upgrade) {
             return Ok(held);

@@ -33,8 +33,6 @@ use senko_io::Device;
 mod release; // gives free space back to the file system
 mod runs; // a set of units
 
-pub(crate) use release::Released;
-
 use runs::Runs;
 
 use crate::StoreError;

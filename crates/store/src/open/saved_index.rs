@@ -18,7 +18,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::StoreError;
 use crate::core::Core;
-use crate::core::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
+use crate::core::version::{BlockHandle, Generation, Member, Version};
 use crate::disk::space::Held;
 use crate::disk::superblock::SavedIndex;
 use crate::hash::SHARDS;
@@ -151,10 +151,8 @@ fn decode(
     version: &mut Version,
     first: u64,
 ) -> Result<Decoded, StoreError> {
-    let slots: HashMap<u64, u32> = version
-        .blocks()
-        .map(|(slot, handle)| (handle.id(), slot))
-        .collect();
+    let there = version.blocks().map(|(member, _)| (member.id, member));
+    let there: HashMap<u64, Member> = there.collect();
     let mut live_of = Vec::new();
     let mut generations = Vec::new();
     for _ in 0..from.u32()? {
@@ -166,12 +164,12 @@ fn decode(
         let mut members = Vec::new();
         for _ in 0..count {
             let (id, live) = (from.u64()?, from.u64()?);
-            let slot = match slots.get(&id) {
-                _ if id == u64::MAX => u32::MAX,
-                Some(&slot) => slot,
+            let gone = Member { slot: u32::MAX, id };
+            let member = match there.get(&id) {
+                _ if id == u64::MAX => gone,
+                Some(&member) => member,
                 None => return Err(from.damaged("name a block that there is not")),
             };
-            let member = Member { slot, id };
             if let Some(handle) = version.block(member) {
                 live_of.push((Arc::clone(handle), live));
             }
@@ -187,7 +185,6 @@ fn decode(
     }
     let mut map = Vec::new();
     for nth in 0..SHARDS {
-        let mut index = (*version.shards[nth]).clone();
         for _ in 0..from.u32()? {
             let generation = generations.get(from.u32()? as usize);
             let generation =
@@ -195,12 +192,8 @@ fn decode(
             from.bytes(&mut map)?;
             let map = crate::index::decode(&map)
                 .map_err(|damage| from.damaged(&format!("have a map that is damaged: {damage}")))?;
-            index.insert(ShardGeneration {
-                generation: Arc::clone(generation),
-                map: Arc::new(map),
-            });
+            version.add_map(nth, generation, map);
         }
-        version.shards[nth] = Arc::new(index);
     }
     let known: HashSet<u64> = generations
         .iter()
@@ -209,7 +202,7 @@ fn decode(
     // Maps that do not cover a block would hide its elements.
     let covered = version
         .blocks()
-        .all(|(_, handle)| known.contains(&handle.id()));
+        .all(|(member, _)| known.contains(&member.id));
     if !covered {
         return Err(from.damaged("do not cover all blocks"));
     }

@@ -127,8 +127,7 @@ pub(crate) struct Target {
 impl Target {
     /// Makes an empty store of a shape, for a file that does not exist yet.
     pub fn make(shape: Shape, options: &Options, to: &Path) -> Result<Target, StoreError> {
-        let opened = |error| StoreError::Open(Arc::new(error));
-        let (unfinished, file) = Unfinished::create(to).map_err(opened)?;
+        let (unfinished, file) = Unfinished::create(to).map_err(StoreError::open)?;
         // Close this handle before the device is opened. A later close would drop the lock that
         // names this process.
         drop(file);
@@ -144,7 +143,7 @@ impl Target {
             ..FileOptions::default()
         };
         let core = FlashFile::open(unfinished.draft(), &how)
-            .map_err(opened)
+            .map_err(StoreError::open)
             .and_then(|file| crate::open::make(Arc::new(file), options, shape))
             .map_err(|error| error.in_copy(to))?;
         Ok(Target {
@@ -165,9 +164,7 @@ impl Target {
             core, unfinished, ..
         } = self;
         drop(core);
-        unfinished
-            .finish()
-            .map_err(|error| StoreError::Open(Arc::new(error)))
+        unfinished.finish().map_err(StoreError::open)
     }
 }
 
@@ -214,8 +211,9 @@ pub(crate) fn backup<G: GoOn>(
     core: &Core,
     snapshot: &Snapshot,
     to: &Path,
-    mut progress: impl FnMut(u64) -> G,
+    progress: &mut impl FnMut(u64) -> G,
 ) -> Result<BackupReport, StoreError> {
+    let mut progress = |elements| check_go_on(progress(elements));
     let shape = core.manifests.lock().shape();
     let target = Target::make(shape, &core.options, to)?;
     let report = fill(core, snapshot, &target, &mut progress)?;
@@ -223,11 +221,11 @@ pub(crate) fn backup<G: GoOn>(
     Ok(report)
 }
 
-fn fill<G: GoOn>(
+fn fill(
     core: &Core,
     snapshot: &Snapshot,
     to: &Target,
-    progress: &mut impl FnMut(u64) -> G,
+    progress: &mut dyn FnMut(u64) -> Result<(), StoreError>,
 ) -> Result<BackupReport, StoreError> {
     let pin = snapshot.pin();
     let mut merge = Merge::new(core, &*pin.version()?, pin.time())?;
@@ -257,10 +255,10 @@ fn fill<G: GoOn>(
         copy.push(merged.hash, &element, large.as_deref())
             .map_err(|error| to.told(error))?;
         if copy.report.elements.is_multiple_of(PROGRESS) {
-            check_go_on(progress(copy.report.elements))?;
+            progress(copy.report.elements)?;
         }
     }
-    check_go_on(progress(copy.report.elements))?;
+    progress(copy.report.elements)?;
     copy.report.time = pin.time();
     copy.finish().map_err(|error| to.told(error))
 }

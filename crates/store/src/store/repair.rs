@@ -43,6 +43,9 @@ const READ_AHEAD: usize = 1 << 20;
 /// Pages of each read, when the whole file is searched.
 const LOOK_PAGES: usize = 256;
 
+/// Gets the bytes read and their total, and says whether the work goes on.
+type Progress<'p> = dyn FnMut(u64, u64) -> Result<(), StoreError> + 'p;
+
 const RECOVER: Tag = Tag::store(Purpose::Recover);
 
 /// A part of the damaged store that is lost.
@@ -140,6 +143,7 @@ pub fn repair_device<G: GoOn>(
         let text = format!("{} exists already", to.display());
         return Err(StoreError::Invalid(text));
     }
+    let mut progress = |done, total| check_go_on(progress(done, total));
     let mut report = RepairReport::default();
     let sources = Sources::find(&*from, &mut report, &mut progress)?;
     let shape = match sources.shape {
@@ -172,10 +176,10 @@ struct Sources {
 }
 
 impl Sources {
-    fn find<G: GoOn>(
+    fn find(
         device: &dyn Device,
         report: &mut RepairReport,
-        progress: &mut impl FnMut(u64, u64) -> G,
+        progress: &mut Progress<'_>,
     ) -> Result<Sources, StoreError> {
         let mut sources = Sources::default();
         match Superblock::find(device) {
@@ -217,11 +221,7 @@ impl Sources {
     }
 
     /// Searches every page of the device.
-    fn look<G: GoOn>(
-        &mut self,
-        device: &dyn Device,
-        progress: &mut impl FnMut(u64, u64) -> G,
-    ) -> Result<(), StoreError> {
+    fn look(&mut self, device: &dyn Device, progress: &mut Progress<'_>) -> Result<(), StoreError> {
         let pages = device.pages();
         let total = pages * PAGE_SIZE as u64;
         let mut buf = AlignedBuf::new(LOOK_PAGES);
@@ -254,7 +254,7 @@ impl Sources {
                 }
             }
             first += count as u64;
-            check_go_on(progress(first * PAGE_SIZE as u64, total))?;
+            progress(first * PAGE_SIZE as u64, total)?;
         }
         self.looked = total;
         self.blocks = blocks.into_values().collect();
@@ -297,10 +297,10 @@ struct Repair<'c> {
 }
 
 impl Repair<'_> {
-    fn run<G: GoOn>(
+    fn run(
         mut self,
         sources: &Sources,
-        progress: &mut impl FnMut(u64, u64) -> G,
+        progress: &mut Progress<'_>,
     ) -> Result<RepairReport, StoreError> {
         let mut copy = Copy::new(self.to);
         let total = sources.looked + sources.bytes();
@@ -309,13 +309,13 @@ impl Repair<'_> {
             self.block(record, &mut copy)?;
             self.merge_some()?;
             done += record.extent.bytes();
-            check_go_on(progress(done, total))?;
+            progress(done, total)?;
         }
         for log in &sources.logs {
             self.log(log, &mut copy)?;
             self.merge_some()?;
             done += log.extent.bytes();
-            check_go_on(progress(done, total))?;
+            progress(done, total)?;
         }
         self.drop_dead()?;
         copy.finish()?;

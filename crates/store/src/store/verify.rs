@@ -92,8 +92,7 @@ pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
         read_only: true,
         ..FileOptions::default()
     };
-    let file =
-        FlashFile::open(path, &options).map_err(|error| StoreError::Open(Arc::new(error)))?;
+    let file = FlashFile::open(path, &options).map_err(StoreError::open)?;
     Ok(Arc::new(file))
 }
 
