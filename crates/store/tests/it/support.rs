@@ -4,6 +4,7 @@
 
 pub mod hooked; // a device in memory that calls back after each write and flush
 pub mod model; // the writes, and whether a store has a prefix of them
+pub mod watched; // a device in memory whose calls a test watches
 
 use std::path::PathBuf;
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, Tag};
 use senko_store::{Durability, Options, Store, StoreError, WriteOptions};
 
 use crate::support::hooked::Hooked;
+use crate::support::watched::Watched;
 
 const MIB: u64 = 1 << 20;
 /// A state that has not come after this long will not come.
@@ -61,44 +61,6 @@ fn compaction_keeps_to_its_rate() {
     assert_eq!(compactions(Some(1)), 1);
 }
 
-/// A device on which a thread of the store panics when it is told to.
-struct Deadly {
-    inner: Arc<FaultyDevice>,
-    /// The thread that panics in its next call.
-    thread: &'static str,
-    armed: AtomicBool,
-}
-
-impl Deadly {
-    fn meet(&self) {
-        let here = std::thread::current();
-        if self.armed.load(Ordering::Relaxed) && here.name() == Some(self.thread) {
-            panic!("a thread dies, as the test wants");
-        }
-    }
-}
-
-impl Device for Deadly {
-    fn pages(&self) -> u64 {
-        Device::pages(&*self.inner)
-    }
-    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
-        self.meet();
-        self.inner.read(page, buf, tag)
-    }
-    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        self.meet();
-        self.inner.write(page, buf, tag)
-    }
-    fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        self.meet();
-        self.inner.flush(tag)
-    }
-    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        self.inner.discard(page, pages, tag)
-    }
-}
-
 fn key(thread: u64, nth: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&thread.to_le_bytes());
@@ -115,23 +77,27 @@ fn a_dead_thread_ends_writing_and_nothing_else() {
         ("senko-log", Durability::None),
     ] {
         let inner = FaultyDevice::new(256 * MIB / 4096, 1);
-        let device = Arc::new(Deadly {
-            inner: Arc::clone(&inner),
-            thread,
-            armed: AtomicBool::new(false),
+        let armed = Arc::new(AtomicBool::new(false));
+        let is_armed = Arc::clone(&armed);
+        // The thread panics in its next call of the device.
+        let device = Watched::new(Arc::clone(&inner), move |_, _, done| {
+            let here = std::thread::current();
+            if !done && is_armed.load(Ordering::Relaxed) && here.name() == Some(thread) {
+                panic!("a thread dies, as the test wants");
+            }
         });
         let options = Options {
             block_bytes: MIB,
             ..Options::default()
         };
-        let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+        let store = Store::open_device(device, options).unwrap();
         let write = WriteOptions {
             durability,
             ..WriteOptions::default()
         };
         let value = |nth: u64| vec![nth as u8; 900];
         store.put(&key(9, 9), b"before").unwrap();
-        device.armed.store(true, Ordering::Relaxed);
+        armed.store(true, Ordering::Relaxed);
         let counts: Vec<u64> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
                 .map(|writer| {

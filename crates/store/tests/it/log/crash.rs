@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, Op, Tag};
+use senko_io::{Device, Op, Tag};
 use senko_store::element::Element;
 use senko_store::log::{AppendError, Durability, Log, LogFind, salvage};
 use senko_store::{Extent, StoreError};
 use senko_workload::Rng;
+
+use crate::support::watched::Watched;
 
 use super::{Change, append, commit, commit_all, get, hash, hasher};
 
@@ -27,8 +29,8 @@ struct Moment {
     appended: usize,
 }
 
-/// A device that keeps an image of a crash after each write and each flush.
-struct Watched {
+/// The images of a crash after each write and each flush of a device.
+struct Moments {
     device: Arc<FaultyDevice>,
     seed: AtomicUsize,
     acknowledged: AtomicUsize,
@@ -36,18 +38,25 @@ struct Watched {
     moments: Mutex<Vec<Moment>>,
 }
 
-impl Watched {
-    fn new(device: Arc<FaultyDevice>, seed: u64, known: usize) -> Arc<Watched> {
-        Arc::new(Watched {
-            device,
+impl Moments {
+    fn of(device: &Arc<FaultyDevice>, seed: u64, known: usize) -> (Arc<Moments>, Arc<Watched>) {
+        let moments = Arc::new(Moments {
+            device: device.clone(),
             seed: AtomicUsize::new(seed as usize),
             acknowledged: AtomicUsize::new(known),
             appended: AtomicUsize::new(known),
             moments: Mutex::default(),
-        })
+        });
+        let taken = moments.clone();
+        let watched = Watched::new(device.clone(), move |op, _, done| {
+            if done && op != Op::Read {
+                taken.take();
+            }
+        });
+        (moments, watched)
     }
 
-    fn moment(&self) {
+    fn take(&self) {
         let seed = self.seed.fetch_add(0x1234_5677, Ordering::Relaxed) as u64;
         let moment = Moment {
             acknowledged: self.acknowledged.load(Ordering::Relaxed),
@@ -55,28 +64,6 @@ impl Watched {
             image: self.device.crashed_copy(seed),
         };
         self.moments.lock().expect("no panic").push(moment);
-    }
-}
-
-impl Device for Watched {
-    fn pages(&self) -> u64 {
-        self.device.pages()
-    }
-    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
-        self.device.read(page, buf, tag)
-    }
-    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        let result = self.device.write(page, buf, tag);
-        self.moment();
-        result
-    }
-    fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        let result = self.device.flush(tag);
-        self.moment();
-        result
-    }
-    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        self.device.discard(page, pages, tag)
     }
 }
 
@@ -139,11 +126,11 @@ fn check(log: &Log, batches: &Batches, from: usize, to: usize, rng: &mut Rng) ->
 }
 
 /// One life: appends and commits until the log is full, the device fails, or enough was done.
-fn live(log: &Log, watched: &Watched, batches: &mut Batches, rng: &mut Rng) {
+fn live(log: &Log, moments: &Moments, batches: &mut Batches, rng: &mut Rng) {
     for _ in 0..1 + rng.below(25) {
         let next = batch(batches.len() + 1, rng);
         batches.push(next.clone());
-        watched.appended.store(batches.len(), Ordering::Relaxed);
+        moments.appended.store(batches.len(), Ordering::Relaxed);
         let last = match append(log, &next, batches.len() as u64) {
             Ok(ticket) => ticket,
             Err(AppendError::Full) => {
@@ -160,7 +147,7 @@ fn live(log: &Log, watched: &Watched, batches: &mut Batches, rng: &mut Rng) {
             0 => log.write_behind(),
             1 | 2 => log.commit(last, Durability::Buffered),
             3 => log.commit(last, Durability::Synced).map(|()| {
-                watched.acknowledged.store(batches.len(), Ordering::Relaxed);
+                moments.acknowledged.store(batches.len(), Ordering::Relaxed);
             }),
             _ => log.commit(last, Durability::None),
         };
@@ -193,17 +180,17 @@ fn lives(seed: u64, moments: &mut usize) {
             batches.clear();
         }
         batches.truncate(known);
-        let watched = Watched::new(device.clone(), rng.below(u64::MAX), known);
+        let (watch, watched) = Moments::of(&device, rng.below(u64::MAX), known);
         let log = if log_exists {
             Log::replay(watched.clone(), id, extent, hasher()).expect("no damage")
         } else {
             Log::create(watched.clone(), id, extent, hasher()).expect("an extent")
         };
         check(&log, &batches, known, known, &mut rng);
-        live(&log, &watched, &mut batches, &mut rng);
+        live(&log, &watch, &mut batches, &mut rng);
         check(&log, &batches, batches.len(), batches.len(), &mut rng);
-        watched.moment();
-        let taken = std::mem::take(&mut *watched.moments.lock().expect("no panic"));
+        watch.take();
+        let taken = std::mem::take(&mut *watch.moments.lock().expect("no panic"));
         *moments += taken.len();
         let next = rng.below(taken.len() as u64) as usize;
         for (nth, moment) in taken.into_iter().enumerate() {
@@ -254,16 +241,16 @@ fn the_nth_write_or_flush_fails() {
         let op = [Op::Write, Op::Flush][rng.below(2) as usize];
         let errno = [EIO, ENOSPC][rng.below(2) as usize];
         device.fail_nth(op, 1 + rng.below(6), errno);
-        let watched = Watched::new(device.clone(), rng.below(u64::MAX), 0);
+        let (watch, watched) = Moments::of(&device, rng.below(u64::MAX), 0);
         let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
         let mut batches = Batches::new();
         for _ in 0..3 {
-            live(&log, &watched, &mut batches, &mut rng);
+            live(&log, &watch, &mut batches, &mut rng);
         }
         // Appended elements are visible, whatever the device reports.
         check(&log, &batches, batches.len(), batches.len(), &mut rng);
-        watched.moment();
-        for moment in watched.moments.lock().expect("no panic").drain(..) {
+        watch.take();
+        for moment in watch.moments.lock().expect("no panic").drain(..) {
             let again = Log::replay(moment.image, 3, extent, hasher()).expect("no damage");
             let to = moment.appended.min(batches.len());
             check(&again, &batches, moment.acknowledged, to, &mut rng);
@@ -278,10 +265,10 @@ fn one_flipped_bit_is_found_or_shortens_the_log() {
         let mut rng = Rng::new(seed);
         let extent = Extent::new(3, 32);
         let device = FaultyDevice::new(64, seed);
-        let watched = Watched::new(device.clone(), 1, 0);
+        let (watch, watched) = Moments::of(&device, 1, 0);
         let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
         let mut batches = Batches::new();
-        live(&log, &watched, &mut batches, &mut rng);
+        live(&log, &watch, &mut batches, &mut rng);
         commit_all(&log, Durability::Synced);
         let used = log.bytes_used() / 4096;
         let page = rng.below(used);
@@ -385,11 +372,11 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
         let mut rng = Rng::new(seed);
         let extent = Extent::new(3, 512);
         let device = FaultyDevice::new(600, seed);
-        let watched = Watched::new(device.clone(), 1, 0);
+        let (watch, watched) = Moments::of(&device, 1, 0);
         let mut log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
         let mut batches = Batches::new();
         for _ in 0..3 {
-            live(&log, &watched, &mut batches, &mut rng);
+            live(&log, &watch, &mut batches, &mut rng);
             // No batch is cut off by the end of a life: damage next to it would hide that it was.
             commit_all(&log, Durability::Buffered);
             log = Log::replay(watched.clone(), 3, extent, hasher()).expect("no damage");

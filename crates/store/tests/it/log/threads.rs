@@ -5,10 +5,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
+use senko_io::Op;
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, Op, Tag};
 use senko_store::Extent;
 use senko_store::log::{Durability, Log};
+
+use crate::support::watched::Watched;
 
 use super::{append, commit, commit_all, get, hasher};
 
@@ -220,44 +222,18 @@ fn commits_beside_a_batch_as_large_as_the_log() {
     }
 }
 
-/// A device whose flush waits until all other writers have appended.
-struct SlowFlush {
-    device: Arc<FaultyDevice>,
-    first: AtomicBool,
-    entered: Barrier,
-    leave: Barrier,
-}
-
-impl Device for SlowFlush {
-    fn pages(&self) -> u64 {
-        self.device.pages()
-    }
-    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
-        self.device.read(page, buf, tag)
-    }
-    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        self.device.write(page, buf, tag)
-    }
-    fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        if self.first.swap(false, Ordering::SeqCst) {
-            self.entered.wait();
-            self.leave.wait();
-        }
-        self.device.flush(tag)
-    }
-    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        self.device.discard(page, pages, tag)
-    }
-}
-
 #[test]
 fn those_who_come_during_a_flush_share_the_next_one() {
     let extent = Extent::new(0, 64);
-    let slow = Arc::new(SlowFlush {
-        device: FaultyDevice::new(64, 1),
-        first: AtomicBool::new(true),
-        entered: Barrier::new(2),
-        leave: Barrier::new(2),
+    // The first flush waits until all other writers have appended.
+    let (entered, leave) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (first, barriers) = (AtomicBool::new(true), [entered.clone(), leave.clone()]);
+    let slow = Watched::new(FaultyDevice::new(64, 1), move |op, _, done| {
+        if op == Op::Flush && !done && first.swap(false, Ordering::SeqCst) {
+            for barrier in &barriers {
+                barrier.wait();
+            }
+        }
     });
     let engine = Engine {
         log: Log::create(slow.clone(), 1, extent, hasher()).expect("an extent"),
@@ -271,7 +247,7 @@ fn those_who_come_during_a_flush_share_the_next_one() {
             let (_, ticket) = engine.put(0, 10);
             sync(ticket).expect("a sound device");
         });
-        slow.entered.wait();
+        entered.wait();
         for writer in 1..=8 {
             scope.spawn(move || {
                 let (_, ticket) = engine.put(writer, 10);
@@ -280,10 +256,10 @@ fn those_who_come_during_a_flush_share_the_next_one() {
             });
         }
         appended.wait();
-        slow.leave.wait();
+        leave.wait();
     });
     // All eight appended before the first flush ended: one page and one flush for them all.
-    let stats = slow.device.stats();
+    let stats = slow.inner.stats();
     let count = |op| stats.get(senko_io::Purpose::Log, op).ops;
     assert_eq!(count(Op::Flush), 2);
     assert_eq!(count(Op::Write), 2);
