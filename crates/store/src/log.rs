@@ -39,8 +39,6 @@ mod salvage; // what can be read of a damaged log
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing; // replay of arbitrary bytes, for the fuzz target
-#[cfg(test)]
-mod fuzzing_tests;
 
 use std::fmt;
 use std::sync::Arc;
