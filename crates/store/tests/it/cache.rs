@@ -10,19 +10,18 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Op, PAGE_SIZE, Purpose};
-use senko_store::{Clock, Options, Store, WriteOptions};
+use senko_store::{Options, WriteOptions};
 use senko_workload::Rng;
 
 use crate::support::watched::Watched;
+use crate::support::{moved, open, small};
 
 const MIB: u64 = 1 << 20;
 
 fn options() -> Options {
     Options {
-        block_bytes: MIB,
         inline_max: 2048,
-        background: false,
-        ..Options::default()
+        ..small()
     }
 }
 
@@ -34,10 +33,6 @@ fn device(delay: impl Fn() + Send + Sync + 'static) -> Arc<Watched> {
             delay();
         }
     })
-}
-
-fn open(device: &Arc<Watched>, options: Options) -> Store {
-    Store::open_device(device.clone(), options).unwrap()
 }
 
 #[test]
@@ -110,9 +105,8 @@ fn what_is_read_again_is_not_read_from_the_device() {
 #[test]
 fn snapshots_see_their_own_values_and_what_expires_is_gone() {
     let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
-    let now = Arc::clone(&clock);
     let options = Options {
-        clock: Clock::Own(Arc::new(move || now.fetch_add(1, Ordering::Relaxed))),
+        clock: moved(&clock, 1),
         keep_versions: 2,
         ..options()
     };

@@ -11,6 +11,8 @@ use senko_store::{Batch, Durability, Options, Store, WriteOptions};
 use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
+use crate::support::waiting;
+
 use crate::recorded::{
     Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, number,
     remove_empty_drafts, seed,
@@ -170,10 +172,7 @@ fn child() {
                         3..=6 => Durability::Buffered,
                         _ => Durability::None,
                     };
-                    let options = WriteOptions {
-                        durability,
-                        ..WriteOptions::default()
-                    };
+                    let options = waiting(durability);
                     let time = store.write(&batch(thread, n), options).unwrap();
                     let mut durable = durability == Durability::Synced;
                     let volatile = durability == Durability::None;

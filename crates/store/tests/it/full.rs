@@ -5,24 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::Device;
 use senko_io::faulty::FaultyDevice;
-use senko_store::{Batch, Clock, Options, Store, StoreError, WriteOptions};
+use senko_store::{Batch, Options, Store, StoreError, WriteOptions};
 use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
+use crate::support::ticking;
 
 const MIB: u64 = 1 << 20;
 
 fn options(background: bool) -> Options {
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
     Options {
         block_bytes: MIB,
         background,
         cache_bytes: 0,
-        clock: Clock::Own(Arc::new(move || clock.fetch_add(3, Ordering::Relaxed))),
+        clock: ticking(3),
         ..Options::default()
     }
 }

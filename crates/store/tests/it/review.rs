@@ -10,8 +10,10 @@ use std::time::Duration;
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, Op};
 use senko_store::{
-    Batch, Clock, Durability, IndexKind, MAX_KEY_BYTES, Options, Store, StoreError, WriteOptions,
+    Batch, Durability, IndexKind, MAX_KEY_BYTES, Options, Store, StoreError, WriteOptions,
 };
+
+use crate::support::{moved, open, ticking, waiting};
 
 const MIB: u64 = 1 << 20;
 
@@ -146,7 +148,7 @@ fn the_space_of_dead_large_values_comes_back() {
 #[test]
 fn a_store_that_is_only_read_writes_nothing() {
     let device = FaultyDevice::new(64 * 256, 1);
-    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, small()).unwrap();
+    let store = open(&device, small());
     for key in 0..3000u64 {
         store.put(&key.to_le_bytes(), &filler(key, 1000)).unwrap();
     }
@@ -156,7 +158,7 @@ fn a_store_that_is_only_read_writes_nothing() {
         ..small()
     };
     let before = device.stats();
-    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+    let store = open(&device, options);
     let refused = |result: Result<(), StoreError>, what: &str| match result {
         Err(StoreError::ReadOnly(_)) => {}
         other => panic!("{what}: {other:?}"),
@@ -251,10 +253,9 @@ fn long_keys_in_small_blocks() {
 #[test]
 fn expiries_beyond_the_end_mean_for_long() {
     let clock = Arc::new(AtomicU64::new(1_700_000_000_500_000));
-    let time = Arc::clone(&clock);
     let options = Options {
         background: false,
-        clock: Clock::Own(Arc::new(move || time.load(Ordering::Relaxed))),
+        clock: moved(&clock, 0),
         ..small()
     };
     let store = Store::open_device(device(64), options).unwrap();
@@ -288,12 +289,10 @@ fn expiries_beyond_the_end_mean_for_long() {
 
 #[test]
 fn a_thousand_versions() {
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
-    let time = Arc::clone(&clock);
     let options = Options {
         background: false,
         keep_versions: 1000,
-        clock: Clock::Own(Arc::new(move || time.fetch_add(1, Ordering::Relaxed))),
+        clock: ticking(1),
         ..small()
     };
     let store = Store::open_device(device(256), options).unwrap();
@@ -493,12 +492,8 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
         background: false,
         ..small()
     };
-    let store =
-        Store::open_device(Arc::clone(&shared) as Arc<dyn Device>, options.clone()).unwrap();
-    let none = WriteOptions {
-        durability: Durability::None,
-        ..WriteOptions::default()
-    };
+    let store = open(&shared, options.clone());
+    let none = waiting(Durability::None);
     for key in 0..5000u64 {
         store
             .put_with(&key.to_le_bytes(), &filler(key, 1000), none)
@@ -518,11 +513,10 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
 fn what_expired_is_told_from_what_was_deleted() {
     const START: u64 = 1_000_000;
     let now = Arc::new(AtomicU64::new(START * 1_000_000));
-    let clock = Arc::clone(&now);
     let options = Options {
         keep_versions: 3,
         background: false,
-        clock: Clock::Own(Arc::new(move || clock.load(Ordering::Relaxed))),
+        clock: moved(&now, 0),
         ..small()
     };
     let device = device(64);

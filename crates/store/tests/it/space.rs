@@ -3,25 +3,24 @@
 //! deletes, and space is reclaimed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::Device;
 use senko_io::faulty::FaultyDevice;
-use senko_store::{Batch, Clock, Options, Store, StoreError, WriteOptions};
+use senko_store::{Batch, Options, Store, StoreError, WriteOptions};
 use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
+use crate::support::{open, ticking};
 
 const MAX: u64 = 16 << 20;
 
 fn options(background: bool) -> Options {
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
     Options {
         block_bytes: 1 << 20,
         max_bytes: Some(MAX),
         inline_max: 8192,
         background,
-        clock: Clock::Own(Arc::new(move || clock.fetch_add(3, Ordering::Relaxed))),
+        clock: ticking(3),
         ..Options::default()
     }
 }
@@ -34,8 +33,7 @@ fn value(key: u64, number: u64, len: u64) -> Vec<u8> {
 
 fn overwrite(background: bool) {
     let device = Hooked::new(1);
-    let store =
-        Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options(background)).unwrap();
+    let store = open(&device, options(background));
     let mut rng = Rng::new(5);
     let mut model = vec![None; 3000];
     for number in 0..60_000u64 {
@@ -217,7 +215,7 @@ fn deletes_of_a_full_store_find_room_however_its_free_space_lies() {
                 max_bytes: None,
                 ..options(background)
             };
-            Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap()
+            open(&device, options)
         };
         let write = |store: &Store, batch: &Batch| store.write(batch, WriteOptions::default());
         let store = open(true);

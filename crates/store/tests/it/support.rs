@@ -7,6 +7,43 @@ pub mod model; // the writes, and whether a store has a prefix of them
 pub mod watched; // a device in memory whose calls a test watches
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use senko_io::Device;
+use senko_store::{Clock, Durability, Options, Store, WriteOptions};
+
+/// Small blocks and logs, and no threads.
+pub fn small() -> Options {
+    Options {
+        block_bytes: 1 << 20,
+        background: false,
+        ..Options::default()
+    }
+}
+
+/// A clock that moves by `step` microseconds whenever it is read.
+pub fn ticking(step: u64) -> Clock {
+    moved(&Arc::new(AtomicU64::new(1_700_000_000_000_000)), step)
+}
+
+/// The same, on a time that the test may move too.
+pub fn moved(time: &Arc<AtomicU64>, step: u64) -> Clock {
+    let time = Arc::clone(time);
+    Clock::Own(Arc::new(move || time.fetch_add(step, Ordering::Relaxed)))
+}
+
+pub fn open(device: &Arc<impl Device + 'static>, options: Options) -> Store {
+    Store::open_device(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
+}
+
+/// A write that waits for this.
+pub fn waiting(durability: Durability) -> WriteOptions {
+    WriteOptions {
+        durability,
+        ..WriteOptions::default()
+    }
+}
 
 /// A folder of a test, removed at the end.
 pub struct Folder(pub PathBuf);

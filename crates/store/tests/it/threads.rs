@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use senko_io::faulty::FaultyDevice;
-use senko_store::{Durability, Options, Store, StoreError, WriteOptions};
+use senko_store::{Durability, Options, Store, StoreError};
 
 use crate::support::hooked::Hooked;
 use crate::support::watched::Watched;
+use crate::support::{small, waiting};
 
 const MIB: u64 = 1 << 20;
 /// A state that has not come after this long will not come.
@@ -21,10 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// pending work is done; the test also checks how far the store came by itself.
 fn compactions(rate: Option<u64>) -> u64 {
     let options = Options {
-        block_bytes: MIB,
-        background: false,
         compaction_rate: rate,
-        ..Options::default()
+        ..small()
     };
     let device = FaultyDevice::new(64 * MIB / 4096, 1);
     let store = Store::open_device(device, options).unwrap();
@@ -91,10 +90,7 @@ fn a_dead_thread_ends_writing_and_nothing_else() {
             ..Options::default()
         };
         let store = Store::open_device(device, options).unwrap();
-        let write = WriteOptions {
-            durability,
-            ..WriteOptions::default()
-        };
+        let write = waiting(durability);
         let value = |nth: u64| vec![nth as u8; 900];
         store.put(&key(9, 9), b"before").unwrap();
         armed.store(true, Ordering::Relaxed);
@@ -172,10 +168,7 @@ fn a_sync_has_what_came_before_it_whatever_the_logs_do() {
     let written: [AtomicU64; WRITERS] = Default::default();
     let stop = AtomicBool::new(false);
     let value = |nth: u64| vec![nth as u8; 700];
-    let no_wait = WriteOptions {
-        durability: Durability::None,
-        ..WriteOptions::default()
-    };
+    let no_wait = waiting(Durability::None);
     std::thread::scope(|scope| {
         for (writer, written) in (0..).zip(&written) {
             let (store, stop) = (&store, &stop);
