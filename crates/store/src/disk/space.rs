@@ -282,11 +282,7 @@ impl Space {
                 ),
             ));
         }
-        Ok(Held {
-            extent,
-            space: Arc::clone(self),
-            log: false,
-        })
+        Ok(self.held(extent))
     }
 
     /// As [`Space::claim`], for a log of `bytes`.
@@ -325,11 +321,10 @@ impl Space {
         {
             free.used += units;
             free.least = free.least.min(free.stored());
-            return Ok(Held {
-                extent: Extent::new(first * UNIT_PAGES, (units * UNIT_PAGES) as u32),
-                space: Arc::clone(self),
-                log: true,
-            });
+            let pages = (units * UNIT_PAGES) as u32;
+            let mut held = self.held(Extent::new(first * UNIT_PAGES, pages));
+            held.log = true;
+            return Ok(held);
         }
         free.give_up_logs();
         free.log_units = units;
@@ -394,11 +389,15 @@ impl Space {
         };
         let pages = u32::try_from(units * UNIT_PAGES)
             .map_err(|_| StoreError::Invalid(format!("an extent of {units} units is too large")))?;
-        Ok(Held {
-            extent: Extent::new(first * UNIT_PAGES, pages),
+        Ok(self.held(Extent::new(first * UNIT_PAGES, pages)))
+    }
+
+    fn held(self: &Arc<Space>, extent: Extent) -> Held {
+        Held {
+            extent,
             space: Arc::clone(self),
             log: false,
-        })
+        }
     }
 
     /// Whether the next log finds `bytes` in one piece. The free space may be large enough in

@@ -290,24 +290,30 @@ pub(crate) enum CopyState {
 /// The copies with their pages, and the shape that the newest intact copy has. For `verify` and
 /// `repair`, which continue where an opening stops.
 pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shape>) {
-    let mut page = AlignedBuf::new(1);
     let mut best: Option<Slot> = None;
     let mut found = Vec::with_capacity(4);
     for &copy in COPIES.as_flattened() {
-        let read = device.read(copy, &mut page, Tag::store(Purpose::Recover));
-        let state = match read.map(|()| Slot::decode(&page)) {
-            Ok(Ok(Some(slot))) => {
+        let state = match read_copy(device, copy).and_then(|page| Slot::decode(&page)) {
+            Ok(Some(slot)) => {
                 if best.is_none_or(|best| slot.sequence > best.sequence) {
                     best = Some(slot);
                 }
                 CopyState::Whole
             }
-            Ok(Err(StoreError::NewerVersion { found, .. })) => CopyState::Newer(found),
-            Ok(_) | Err(_) => CopyState::Broken,
+            Err(StoreError::NewerVersion { found, .. }) => CopyState::Newer(found),
+            Ok(None) | Err(_) => CopyState::Broken,
         };
         found.push((copy, state));
     }
     (found, best.map(|slot| slot.shape))
+}
+
+fn read_copy(device: &dyn Device, copy: u64) -> Result<AlignedBuf, StoreError> {
+    let mut page = AlignedBuf::new(1);
+    device
+        .read(copy, &mut page, Tag::store(Purpose::Recover))
+        .map_err(StoreError::io("reading the superblock"))?;
+    Ok(page)
 }
 
 /// The contents of a device.
@@ -334,16 +340,23 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
+    fn new(shape: Shape, sequence: u64, place: Extent) -> Superblock {
+        Superblock {
+            shape,
+            sequence,
+            place,
+            held: None,
+            next: None,
+            doubtful: None,
+        }
+    }
+
     /// Whether the device begins with a superblock, whole or not.
     pub fn may_begin(device: &dyn Device) -> Result<bool, StoreError> {
         if device.pages() == 0 {
             return Ok(false);
         }
-        let mut page = AlignedBuf::new(1);
-        device
-            .read(0, &mut page, Tag::store(Purpose::Recover))
-            .map_err(StoreError::io("reading the superblock"))?;
-        Ok(&page[0..8] == MAGIC)
+        Ok(&read_copy(device, 0)?[0..8] == MAGIC)
     }
 
     /// Whether a page is one that the creation of a store writes before all copies of its
@@ -373,13 +386,10 @@ impl Superblock {
                 device.pages() * PAGE_SIZE as u64
             )));
         }
-        let mut page = AlignedBuf::new(1);
         let mut best: Option<Slot> = None;
         let (mut zero, mut ours) = (0, 0);
-        for copy in COPIES.as_flattened() {
-            device
-                .read(*copy, &mut page, Tag::store(Purpose::Recover))
-                .map_err(StoreError::io("reading the superblock"))?;
+        for &copy in COPIES.as_flattened() {
+            let page = read_copy(device, copy)?;
             zero += usize::from(page.iter().all(|&byte| byte == 0));
             ours += usize::from(&page[0..8] == MAGIC);
             if let Some(slot) = Slot::decode(&page)?
@@ -409,14 +419,7 @@ impl Superblock {
                 record.pages = record.pages.max(pages);
             }
         }
-        let superblock = Superblock {
-            shape: slot.shape,
-            sequence: slot.sequence,
-            place: slot.extent,
-            held: None,
-            next: None,
-            doubtful: None,
-        };
+        let superblock = Superblock::new(slot.shape, slot.sequence, slot.extent);
         Ok(OnDevice::Store(superblock, Box::new(manifest)))
     }
 
@@ -425,10 +428,7 @@ impl Superblock {
     pub fn mend_copies(device: &dyn Device) -> Result<(), StoreError> {
         let mut found = Vec::with_capacity(4);
         for &copy in COPIES.as_flattened() {
-            let mut page = AlignedBuf::new(1);
-            device
-                .read(copy, &mut page, Tag::store(Purpose::Recover))
-                .map_err(StoreError::io("reading the superblock"))?;
+            let page = read_copy(device, copy)?;
             let sequence = Slot::decode(&page)?.map(|slot| slot.sequence);
             found.push((copy, sequence, page));
         }
@@ -454,14 +454,7 @@ impl Superblock {
         space: &Arc<Space>,
         shape: Shape,
     ) -> Result<(Superblock, Manifest), StoreError> {
-        let mut superblock = Superblock {
-            shape,
-            sequence: 0,
-            place: Extent::default(),
-            held: None,
-            next: None,
-            doubtful: None,
-        };
+        let mut superblock = Superblock::new(shape, 0, Extent::default());
         let manifest = Manifest {
             next_id: 1,
             ..Manifest::default()

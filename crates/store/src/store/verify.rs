@@ -50,10 +50,7 @@ impl VerifyReport {
 
     /// Notes an error. `offset` is the place of an error that does not name one.
     fn error(&mut self, offset: u64, error: &StoreError) {
-        match error {
-            StoreError::Damaged { what, offset } => self.add(*offset, what.as_str()),
-            other => self.add(offset, other.to_string()),
-        }
+        self.problems.push(Problem::of(offset, error));
     }
 }
 
@@ -112,14 +109,9 @@ pub fn verify_device(
                 "there is no superblock in it".to_owned(),
             ));
         }
-        Err(StoreError::Damaged { what, offset }) => {
+        Err(error @ (StoreError::Damaged { .. } | StoreError::Io { .. })) => {
             check_copies(&*device, &mut report);
-            report.add(offset, what);
-            return Ok(report);
-        }
-        Err(StoreError::Io { what, source }) => {
-            check_copies(&*device, &mut report);
-            report.add(0, format!("{what}: {source}"));
+            report.error(0, &error);
             return Ok(report);
         }
         Err(error) => return Err(error),
