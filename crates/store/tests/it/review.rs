@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use senko_io::faulty::FaultyDevice;
@@ -13,7 +12,7 @@ use senko_store::{
     Batch, Durability, IndexKind, MAX_KEY_BYTES, Options, Store, StoreError, WriteOptions,
 };
 
-use crate::support::{moved, open, ticking, waiting};
+use crate::support::{ends, moved, open, ticking, waiting};
 
 const MIB: u64 = 1 << 20;
 
@@ -29,90 +28,10 @@ fn device(mib: u64) -> Arc<dyn Device> {
     FaultyDevice::new(mib * 256, 1)
 }
 
-/// Fails if `work` has not returned after ten minutes, since it hangs then.
-fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, wait) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        let _ = done.send(work());
-    });
-    match wait.recv_timeout(Duration::from_secs(600)) {
-        Ok(result) => result,
-        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => unreachable!("a result was sent"),
-        },
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
-    }
-}
-
 fn filler(nth: u64, bytes: usize) -> Vec<u8> {
     let mut value = vec![(nth % 251) as u8; bytes];
     value[..8].copy_from_slice(&nth.to_le_bytes());
     value
-}
-
-/// At the bound the logs could not be sealed for lack of space, and a put used to wait for that
-/// forever, with the lock of all writers.
-#[test]
-fn a_full_store_says_so() {
-    for background in [true, false] {
-        for mib in [6, 7, 8, 9, 12] {
-            let (keys, found) = ends(move || {
-                let options = Options {
-                    max_bytes: Some(mib * MIB),
-                    background,
-                    ..small()
-                };
-                let store = Store::open_device(device(64), options).unwrap();
-                let mut keys = 0u64;
-                loop {
-                    match store.put(&keys.to_le_bytes(), &filler(keys, 1000)) {
-                        Ok(_) => keys += 1,
-                        Err(StoreError::NoSpace(_)) => break,
-                        Err(error) => panic!("{error}"),
-                    }
-                    assert!(keys < 64 << 10, "the bound does not hold");
-                }
-                let found = (0..keys)
-                    .filter(|key| store.get(&key.to_le_bytes()).unwrap().is_some())
-                    .count() as u64;
-                store.close().unwrap();
-                (keys, found)
-            });
-            println!("background {background}, {mib} MiB: {keys} keys");
-            assert_eq!(keys, found);
-        }
-    }
-}
-
-/// Live data far below the bound: overwriting must be possible forever.
-#[test]
-fn overwriting_below_the_bound_goes_on() {
-    for background in [true, false] {
-        for mib in [16u64, 24] {
-            ends(move || {
-                let options = Options {
-                    max_bytes: Some(mib * MIB),
-                    background,
-                    ..small()
-                };
-                let store = Store::open_device(device(64), options).unwrap();
-                // Four logs, a spare one, and the space for compaction are added to the live bytes.
-                let keys = (mib - 9) * MIB * 6 / 10 / 1000;
-                for nth in 0..60_000u64 {
-                    let key = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
-                    let put = store.put(&key.to_le_bytes(), &filler(nth, 1000));
-                    put.unwrap_or_else(|error| {
-                        panic!(
-                            "background {background}, {mib} MiB, {keys} keys, put {nth}: {error}: {:?}",
-                            store.stats()
-                        )
-                    });
-                }
-                store.close().unwrap();
-            });
-        }
-    }
 }
 
 /// Overwritten large values were among many small live ones: their blocks never looked worth

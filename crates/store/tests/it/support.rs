@@ -7,8 +7,9 @@ pub mod model; // the writes, and whether a store has a prefix of them
 pub mod watched; // a device in memory whose calls a test watches
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use senko_io::Device;
 use senko_store::{Clock, Durability, Options, Store, WriteOptions};
@@ -42,6 +43,22 @@ pub fn waiting(durability: Durability) -> WriteOptions {
     WriteOptions {
         durability,
         ..WriteOptions::default()
+    }
+}
+
+/// Fails if `work` has not returned after ten minutes, since it hangs then.
+pub fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let _ = done.send(work());
+    });
+    match wait.recv_timeout(Duration::from_secs(600)) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("a result was sent"),
+        },
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
     }
 }
 
