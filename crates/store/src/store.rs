@@ -28,18 +28,12 @@ use crate::{Batch, Options, StoreError, WriteOptions};
 /// An open store: cheap to clone, used from any thread.
 ///
 /// ```
-/// use senko_store::{Options, Store, WriteOptions};
-/// # let folder = std::env::temp_dir().join(format!("senko-doc-store-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let path = folder.join("kv");
-/// let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// # let store = senko_store::example::store();
 /// store.put(b"colour", b"green")?;
-/// store.put_with(b"shape", b"round", WriteOptions::synced())?;
-/// assert_eq!(store.get(b"colour")?.as_deref(), Some(&b"green"[..]));
-/// store.delete(b"colour")?;
+/// let clone = store.clone();
+/// std::thread::spawn(move || clone.delete(b"colour")).join().unwrap()?;
 /// assert_eq!(store.get(b"colour")?, None);
 /// store.close()?;
-/// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok::<(), senko_store::StoreError>(())
 /// ```
 #[derive(Clone)]

@@ -154,18 +154,12 @@ impl Merge {
 /// Everything in a snapshot, each key once, in an order without meaning.
 ///
 /// ```
-/// # use senko_store::{Options, Store};
-/// # let folder = std::env::temp_dir().join(format!("senko-doc-scan-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let path = folder.join("kv");
-/// let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// # let store = senko_store::example::store();
 /// store.put(b"a", b"1")?;
 /// store.put(b"b", b"2")?;
 /// let mut keys: Vec<Vec<u8>> = store.scan()?.map(|entry| entry.unwrap().key).collect();
 /// keys.sort();
 /// assert_eq!(keys, [b"a", b"b"]);
-/// # store.close()?;
-/// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok::<(), senko_store::StoreError>(())
 /// ```
 pub struct Scan {
