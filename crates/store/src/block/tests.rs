@@ -201,6 +201,20 @@ fn read(device: &dyn Device, run: PageRun) -> AlignedBuf {
     buf
 }
 
+fn read_page(device: &dyn Device, page: u64) -> AlignedBuf {
+    read(device, PageRun { page, pages: 1 })
+}
+
+/// The hash list of these elements.
+fn listed(elements: &[Owned]) -> Vec<HashEntry> {
+    let entry = |one: &Owned| HashEntry {
+        key: one.hash,
+        time: one.time,
+        flags: one.element().stored_flags(),
+    };
+    elements.iter().map(entry).collect()
+}
+
 fn look_up(built: &Built, hash: KeyHash, key: &[u8], at: u64) -> Result<Option<Owned>, StoreError> {
     let run = built.block.find(hash);
     let bytes = read(&*built.device, run);
@@ -257,18 +271,13 @@ fn check(built: &Built, made: &Made) {
         let hash = KeyHash { order, check: 0 };
         assert_eq!(look_up(built, hash, b"absent", u64::MAX).unwrap(), None);
     }
-    let listed = block.hashes(&**device, 0..256).unwrap();
-    let expected = elements.iter().map(|one| HashEntry {
-        key: one.hash,
-        time: one.time,
-        flags: one.element().stored_flags(),
-    });
-    assert!(listed.iter().copied().eq(expected));
+    let expected = listed(elements);
+    assert_eq!(block.hashes(&**device, 0..256).unwrap(), expected);
     let mut slices = Vec::new();
     for shards in [0..1, 1..7, 7..7, 7..200, 200..256] {
         slices.extend(block.hashes(&**device, shards).unwrap());
     }
-    assert_eq!(slices, listed);
+    assert_eq!(slices, expected);
     let large: Vec<ExtentRef> = elements
         .iter()
         .filter(|one| one.flags & LARGE != 0)

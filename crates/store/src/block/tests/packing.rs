@@ -136,20 +136,14 @@ fn full() {
                 let device = FaultyDevice::new(4096, seed);
                 let mut writer =
                     BlockWriter::new(&*device, extent, seed, page_bytes, TAG, u64::MAX);
-                let mut taken = 0;
-                while writer
-                    .push(made.elements[taken].hash, &made.elements[taken].element())
-                    .unwrap()
-                {
-                    taken += 1;
-                }
-                assert_eq!(writer.elements(), taken as u64);
+                let mut push = |nth: usize| {
+                    let one = &made.elements[nth];
+                    writer.push(one.hash, &one.element()).unwrap()
+                };
+                let taken = (0..).find(|&nth| !push(nth)).unwrap();
                 // The block stays full for this element; a shorter one may still fit.
-                assert!(
-                    !writer
-                        .push(made.elements[taken].hash, &made.elements[taken].element())
-                        .unwrap()
-                );
+                assert!(!push(taken));
+                assert_eq!(writer.elements(), taken as u64);
                 let (record, block) = writer.finish().unwrap();
                 assert_eq!(record.extent, extent, "nearly all of the extent is in use");
                 let prefix = Made {
