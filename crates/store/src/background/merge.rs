@@ -54,7 +54,7 @@ struct Merged {
     elements: u64,
 }
 
-/// MemberCounts by member of the new generation.
+/// Counts by member of the new generation.
 struct MemberCounts {
     live: Vec<u64>,
     /// Dead elements with large values.
