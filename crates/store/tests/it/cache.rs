@@ -161,7 +161,7 @@ struct Gate {
 fn a_read_that_a_seal_overtakes_leaves_nothing_old() {
     for (sealed, many) in [(true, false), (true, true), (false, false), (false, true)] {
         let (stopped, at_gate) = channel();
-        let (open, go) = channel();
+        let (let_go, go) = channel();
         let gate = Arc::new(Gate {
             armed: AtomicBool::new(false),
             stopped: Mutex::new(stopped),
@@ -191,7 +191,7 @@ fn a_read_that_a_seal_overtakes_leaves_nothing_old() {
         at_gate.recv().unwrap();
         store.put(b"key", b"new").unwrap();
         store.seal().unwrap();
-        open.send(()).unwrap();
+        let_go.send(()).unwrap();
         // It began before the put.
         assert_eq!(reading.join().unwrap().as_deref(), Some(&b"old"[..]));
         for _ in 0..3 {

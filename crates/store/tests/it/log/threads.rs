@@ -93,7 +93,7 @@ fn writers_readers_and_crashes() {
                 while !done.load(Ordering::Relaxed) {
                     engine.log.write_behind().expect("a sound device");
                     let sorted = engine.log.sorted().expect("no damage");
-                    assert!(sorted.len().is_multiple_of(2));
+                    assert!(sorted.iter().len().is_multiple_of(2));
                     std::thread::yield_now();
                 }
             });
