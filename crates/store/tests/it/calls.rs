@@ -11,12 +11,11 @@ use senko_store::{Batch, Durability, Options, Store, WriteOptions};
 use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
-use crate::support::waiting;
-
 use crate::recorded::{
     Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, number,
     remove_empty_drafts, seed,
 };
+use crate::support::waiting;
 
 /// The child's store, threads, batches and seed; only the child has it.
 const CHILD: &str = "SENKO_STORE_RECORDED";
