@@ -205,7 +205,8 @@ where
 }
 
 /// Looks many keys up, with up to `depth` reads under way, and calls `each` for each key when its
-/// look-up ends, in any order. `see` returns the version that the next look-up sees, and its limits.
+/// look-up ends, in any order. `see` returns the version that the next look-up sees, and its
+/// limits.
 pub(crate) fn many<'c, K: AsRef<[u8]>>(
     core: &'c Core,
     keys: impl Iterator<Item = K>,
