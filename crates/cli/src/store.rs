@@ -17,14 +17,16 @@ pub mod text; // bytes as text
 mod times; // moments and spans
 
 use std::fmt::Display;
+use std::io::Write;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
-use senko_store::{Durability, IndexKind, Options, Store, StoreError};
+use senko_store::{Durability, IndexKind, Options, Store, StoreError, WriteOptions};
 use senko_workload::{SpecError, units};
+use serde_json::Value;
 
 use crate::process::Interrupted;
 use crate::units::{Bytes, some_bytes};
@@ -81,14 +83,7 @@ enum StoreCommand {
     Bench(Box<bench::BenchArgs>),
 }
 
-/// The result of a command that did its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    Yes,
-    No,
-}
-
-/// Runs `senko store`.
+/// Runs `senko store`. A command that did its work returns whether the answer is yes.
 pub fn main(args: StoreArgs) -> ExitCode {
     let done = match args.command {
         StoreCommand::Put(args) => one::put(&args),
@@ -106,8 +101,8 @@ pub fn main(args: StoreArgs) -> ExitCode {
         StoreCommand::Bench(args) => bench::main(&args),
     };
     match done {
-        Ok(Answer::Yes) => ExitCode::SUCCESS,
-        Ok(Answer::No) => ExitCode::from(1),
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => crate::failed(error),
     }
 }
@@ -298,40 +293,30 @@ impl MakeArgs {
 
     /// Names the options that cannot change for an existing store.
     fn check(&self, path: &Path, has: &Options) -> Result<()> {
-        let size = |size: Option<Bytes>| size.map(|size| size.0.to_string());
+        let bytes = |size: Option<Bytes>| size.map(|size| size.0);
+        let number = |name, asked: Option<u64>, has: u64| {
+            let asked = asked.map(|number| number.to_string());
+            (name, asked, has.to_string())
+        };
+        let versions = self.keep_versions.map(u64::from);
+        let bits = self.fingerprint_bits.map(u64::from);
+        let index = self.index.map(|index| IndexName::of(index.kind()));
         let asked = [
-            (
-                "--page-size",
-                size(self.page_size),
-                has.page_bytes.to_string(),
-            ),
-            (
-                "--block-size",
-                size(self.block_size),
-                has.block_bytes.to_string(),
-            ),
-            ("--log-size", size(self.log_size), has.log_bytes.to_string()),
-            (
-                "--keep-versions",
-                self.keep_versions.map(|number| number.to_string()),
-                has.keep_versions.to_string(),
-            ),
-            (
+            number("--page-size", bytes(self.page_size), has.page_bytes as u64),
+            number("--block-size", bytes(self.block_size), has.block_bytes),
+            number("--log-size", bytes(self.log_size), has.log_bytes),
+            number("--keep-versions", versions, has.keep_versions.into()),
+            number(
                 "--inline-max",
-                size(self.inline_max),
-                has.inline_max.to_string(),
+                bytes(self.inline_max),
+                has.inline_max as u64,
             ),
             (
                 "--index",
-                self.index
-                    .map(|index| IndexName::of(index.kind()).to_owned()),
+                index.map(str::to_owned),
                 IndexName::of(has.index).to_owned(),
             ),
-            (
-                "--fingerprint-bits",
-                self.fingerprint_bits.map(|bits| bits.to_string()),
-                has.fingerprint_bits.to_string(),
-            ),
+            number("--fingerprint-bits", bits, has.fingerprint_bits.into()),
         ];
         for (name, asked, has) in asked {
             // The bound on inline values depends on the sizes of block and log, which may have
@@ -386,11 +371,32 @@ impl Opened {
             drop(self.store);
             return done;
         }
-        let closed = self.store.close().map_err(told(&self.path));
-        let done = done?;
-        closed?;
-        Ok(done)
+        close(&self.path, self.store, done)
     }
+}
+
+/// Closes the store, and returns the first error.
+fn close<T>(path: &Path, store: Store, done: Result<T>) -> Result<T> {
+    let closed = store.close().map_err(told(path));
+    done.and_then(|done| closed.map(|()| done))
+}
+
+/// How a command writes, which waits for the device, or until the write is durable.
+fn writing(synced: bool) -> WriteOptions {
+    match synced {
+        true => WriteOptions::synced(),
+        false => WriteOptions::default(),
+    }
+}
+
+/// Prints one line: JSON, or text for people.
+fn print(json: bool, line: &Value, text: &str) -> Result<()> {
+    let mut out = crate::out::stdout();
+    match json {
+        true => writeln!(out, "{line}")?,
+        false => writeln!(out, "{text}")?,
+    }
+    Ok(out.flush()?)
 }
 
 /// Opens an existing store for reading.

@@ -93,15 +93,7 @@ impl Block {
 
     /// Reads the head of a block, without its hash list.
     pub fn open(device: &dyn Device, record: &BlockRecord) -> Result<Block, StoreError> {
-        Block::open_tagged(device, record, Tag::store(Purpose::Recover))
-    }
-
-    fn open_tagged(
-        device: &dyn Device,
-        record: &BlockRecord,
-        tag: Tag,
-    ) -> Result<Block, StoreError> {
-        Ok(Block::new(read_meta(device, record, tag)?))
+        Ok(Block::new(read_meta(device, record)?))
     }
 
     /// The manifest's record of the block.
@@ -112,11 +104,6 @@ impl Block {
     /// The page index.
     pub fn page_index(&self) -> &PageIndex {
         &self.index
-    }
-
-    /// How the block's pages are checked and searched, for drivers that keep no block.
-    pub fn format(&self) -> PageFormat {
-        self.format
     }
 
     /// The extents of large values that the block's elements name, in the elements' order.
@@ -188,7 +175,7 @@ impl Block {
     }
 
     /// The number in the block of a run's first page.
-    pub fn page_number(&self, run: PageRun) -> u32 {
+    fn page_number(&self, run: PageRun) -> u32 {
         let pages = run.page.saturating_sub(self.record.extent.first);
         (pages / u64::from(self.record.device_pages())) as u32
     }
@@ -200,7 +187,38 @@ impl Block {
         device: &dyn Device,
         shards: Range<usize>,
     ) -> Result<Vec<HashEntry>, StoreError> {
-        read_hashes(device, &self.record, shards, Tag::store(Purpose::Reclaim))
+        let (record, tag) = (&self.record, Tag::store(Purpose::Reclaim));
+        let shards = shards.start.min(SHARDS)..shards.end.min(SHARDS);
+        if shards.is_empty() || record.elements == 0 {
+            return Ok(Vec::new());
+        }
+        let damaged = |number: u32, what| StoreError::damaged(record.head_offset(number), what);
+        let mut directory = None;
+        read_head(device, record, 0..1, tag, |number, payload| {
+            let read = head::directory(payload, record);
+            directory = Some(read.map_err(|what| damaged(number, what))?);
+            Ok(())
+        })?;
+        let directory = directory.expect("a head has a first page");
+        let (from, to) = (directory.start(shards.start), directory.start(shards.end));
+        let mut entries: Vec<HashEntry> = Vec::with_capacity(to - from);
+        let mut shard = shards.start;
+        let first = record.meta_pages + (from / ENTRIES_PER_PAGE) as u32;
+        let end = record.meta_pages + to.div_ceil(ENTRIES_PER_PAGE) as u32;
+        let pages = first..end.max(first);
+        read_head(device, record, pages, tag, |number, payload| {
+            let base = (number - record.meta_pages) as usize * ENTRIES_PER_PAGE;
+            for nth in from.max(base)..to.min(base + ENTRIES_PER_PAGE) {
+                shard = directory.shard_of(nth, shard);
+                // Entries with equal hashes may be of different keys, so times are not compared.
+                let entry = head::entry(payload, nth - base, shard)
+                    .filter(|entry| entries.last().is_none_or(|last| last.key <= entry.key))
+                    .ok_or_else(|| damaged(number, "the hash list is not in order"))?;
+                entries.push(entry);
+            }
+            Ok(())
+        })?;
+        Ok(entries)
     }
 }
 
@@ -216,7 +234,8 @@ fn data_pages_bound(encoded_bytes: u64, page_bytes: usize) -> u64 {
 }
 
 /// Reads the meta part of a block's head, and compares it with the record.
-fn read_meta(device: &dyn Device, record: &BlockRecord, tag: Tag) -> Result<Meta, StoreError> {
+fn read_meta(device: &dyn Device, record: &BlockRecord) -> Result<Meta, StoreError> {
+    let tag = Tag::store(Purpose::Recover);
     let damaged = |what: &str| StoreError::damaged(record.head_offset(0), what);
     let mut stream = Vec::new();
     read_head(device, record, 0..record.meta_pages, tag, |_, payload| {
@@ -265,54 +284,6 @@ fn read_head(
         next += count;
     }
     Ok(())
-}
-
-fn read_hashes(
-    device: &dyn Device,
-    record: &BlockRecord,
-    shards: Range<usize>,
-    tag: Tag,
-) -> Result<Vec<HashEntry>, StoreError> {
-    let shards = shards.start.min(SHARDS)..shards.end.min(SHARDS);
-    if shards.is_empty() || record.elements == 0 {
-        return Ok(Vec::new());
-    }
-    let mut directory = None;
-    read_head(device, record, 0..1, tag, |number, payload| {
-        let read = head::directory(payload, record);
-        directory =
-            Some(read.map_err(|what| StoreError::damaged(record.head_offset(number), what))?);
-        Ok(())
-    })?;
-    let directory = directory.expect("a head has a first page");
-    let (from, to) = (directory.start(shards.start), directory.start(shards.end));
-    let mut entries: Vec<HashEntry> = Vec::with_capacity(to - from);
-    let mut shard = shards.start;
-    let first = record.meta_pages + (from / ENTRIES_PER_PAGE) as u32;
-    let end = record.meta_pages + to.div_ceil(ENTRIES_PER_PAGE) as u32;
-    read_head(
-        device,
-        record,
-        first..end.max(first),
-        tag,
-        |number, payload| {
-            let base = (number - record.meta_pages) as usize * ENTRIES_PER_PAGE;
-            for nth in from.max(base)..to.min(base + ENTRIES_PER_PAGE) {
-                shard = directory.shard_of(nth, shard);
-                let entry = head::entry(payload, nth - base, shard)
-                    .filter(|entry| entries.last().is_none_or(|last| last.may_precede(entry)))
-                    .ok_or_else(|| {
-                        StoreError::damaged(
-                            record.head_offset(number),
-                            "the hash list is not in order",
-                        )
-                    })?;
-                entries.push(entry);
-            }
-            Ok(())
-        },
-    )?;
-    Ok(entries)
 }
 
 #[cfg(test)]

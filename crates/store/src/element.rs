@@ -10,8 +10,6 @@
 //! Always holds: [`Element::decode`] returns what [`Element::encode`] wrote, and accepts nothing
 //! else. Every element has exactly one encoding.
 
-use std::fmt;
-
 use senko_io::le::{u32_at, u64_at};
 
 use crate::Extent;
@@ -55,31 +53,22 @@ pub struct Element<'a> {
 }
 
 /// Why bytes are not an element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadElement {
     /// The bytes end before the element ends.
+    #[error("an element is cut off")]
     Cut,
     /// Flags that do not exist, or that exclude each other.
+    #[error("an element has the flags {0:#04x}")]
     Flags(u8),
     /// A length that is too large, or not encoded in the shortest way.
+    #[error("an element has a length that cannot be")]
     Length,
     /// An expiry of 0. An element without an expiry has no such field.
+    #[error("an element expires at second 0")]
     Expiry,
 }
-
-impl fmt::Display for BadElement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BadElement::Cut => write!(f, "an element is cut off"),
-            BadElement::Flags(flags) => write!(f, "an element has the flags {flags:#04x}"),
-            BadElement::Length => write!(f, "an element has a length that cannot be"),
-            BadElement::Expiry => write!(f, "an element expires at second 0"),
-        }
-    }
-}
-
-impl std::error::Error for BadElement {}
 
 /// The bytes before the key: enough to skip an element without reading the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,6 +281,12 @@ impl<'a> Element<'a> {
         Ok((Element::of(&header, body.0, body.1), len))
     }
 
+    /// The element at the start of bytes that this program has encoded.
+    pub(crate) fn of_encoded(bytes: &'a [u8]) -> Element<'a> {
+        let (element, _) = Element::decode(bytes).expect("what was encoded can be decoded");
+        element
+    }
+
     /// The element with this header, after its key and value were found.
     pub(crate) fn of(header: &ElementHeader, key: &'a [u8], value: &'a [u8]) -> Element<'a> {
         Element {
@@ -334,21 +329,15 @@ impl ExtentRef {
     /// any device.
     pub fn decode(from: &[u8]) -> Option<ExtentRef> {
         let from: &[u8; ExtentRef::BYTES] = from.try_into().ok()?;
-        let word = |at: usize| u64_at(from, at);
-        let half = |at: usize| u32_at(from, at);
-        let extent = Extent {
-            first: word(0),
-            pages: half(16),
-        };
-        let bytes = word(8);
+        let extent = Extent::new(u64_at(from, 0), u32_at(from, 16));
+        let bytes = u64_at(from, 8);
         let room = u64::from(extent.pages) * senko_io::PAGE_SIZE as u64;
-        let end = extent.first.checked_add(u64::from(extent.pages))?;
-        (bytes <= room && bytes <= MAX_VALUE as u64 && end <= u64::MAX / 4096 && bytes > 0)
-            .then_some(ExtentRef {
-                extent,
-                bytes,
-                crc: half(20),
-            })
+        let there = extent.lies_within(u64::MAX / senko_io::PAGE_SIZE as u64);
+        (bytes <= room && bytes <= MAX_VALUE as u64 && there && bytes > 0).then_some(ExtentRef {
+            extent,
+            bytes,
+            crc: u32_at(from, 20),
+        })
     }
 }
 
@@ -395,10 +384,7 @@ mod tests {
         assert!(16 + 4 * short.encoded_len() <= 4096);
         assert_eq!(MAX_HEADER, 21);
         let reference = ExtentRef {
-            extent: Extent {
-                first: 0x0102,
-                pages: 16,
-            },
+            extent: Extent::new(0x0102, 16),
             bytes: 0x0304,
             crc: 0x0506_0708,
         };

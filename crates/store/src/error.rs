@@ -89,6 +89,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Says that a file could not be opened, made or locked.
+    pub(crate) fn open(error: std::io::Error) -> StoreError {
+        StoreError::Open(Arc::new(error))
+    }
+
     /// Marks the error as one of the copy at `path`.
     pub(crate) fn in_copy(self, path: &Path) -> StoreError {
         match self {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The seeds of the fuzz target `store_open`, each run once, and with bytes changed.
+//! The seeds of the fuzz targets, each run once, and with bytes changed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,47 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 use crate::fuzzing::{INDEX_AT, PAGES, SLOT, store};
 use crate::{Clock, IndexKind, Options, Store, WriteOptions};
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/store_open")
+/// The folder with the seeds of a fuzz target.
+pub(crate) fn corpus(target: &str) -> PathBuf {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    all.join(target)
+}
+
+/// Runs each seed of a fuzz target: as it is, with bits of the bytes at `places` flipped, and cut
+/// there. `places` gets the length of a seed.
+pub(crate) fn run_seeds(
+    target: &str,
+    places: impl Fn(usize) -> Vec<usize>,
+    mut run: impl FnMut(&[u8]),
+) {
+    let folder = corpus(target);
+    let mut count = 0;
+    for file in std::fs::read_dir(&folder).expect("the corpus is in the tree") {
+        let mut data = std::fs::read(file.unwrap().path()).unwrap();
+        run(&data);
+        for at in places(data.len()) {
+            for flip in [1, 0x80, 0xff] {
+                data[at] ^= flip;
+                run(&data);
+                data[at] ^= flip;
+            }
+            run(&data[..at]);
+        }
+        count += 1;
+    }
+    assert!(count >= 5, "{} has seeds", folder.display());
+}
+
+#[test]
+fn log_seeds() {
+    let mut elements = 0;
+    let count = |data: &[u8]| elements += crate::log::fuzzing::replay(data);
+    run_seeds("store_log", |_| Vec::new(), count);
+    assert!(elements > 20, "the seeds reach behind the checksum");
+    let near = |len: usize| (0..len.min(120)).collect();
+    run_seeds("store_log", near, |data| {
+        crate::log::fuzzing::replay(data);
+    });
 }
 
 fn put_number(out: &mut Vec<u8>, number: usize) {
@@ -101,7 +140,7 @@ fn made(options: Options, blocks: u64, large: bool) -> Arc<FaultyDevice> {
 #[test]
 fn fuzz_seeds() {
     if std::env::var_os("SENKO_WRITE_CORPUS").is_some() {
-        std::fs::create_dir_all(folder()).unwrap();
+        std::fs::create_dir_all(corpus("store_open")).unwrap();
         let plain = Options::default;
         let versions = Options {
             keep_versions: 3,
@@ -121,11 +160,11 @@ fn fuzz_seeds() {
             ("bloom", bloom, 1, false),
         ] {
             let device = made(options, blocks, large);
-            std::fs::write(folder().join(name), input(&device)).unwrap();
+            std::fs::write(corpus("store_open").join(name), input(&device)).unwrap();
         }
     }
     let mut seeds = 0;
-    for file in std::fs::read_dir(folder()).expect("the corpus is in the tree") {
+    for file in std::fs::read_dir(corpus("store_open")).expect("the corpus is in the tree") {
         let path = file.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
         assert!(store(&bytes), "{} is a store", path.display());
@@ -140,5 +179,5 @@ fn fuzz_seeds() {
         }
         seeds += 1;
     }
-    assert!(seeds >= 5, "{} has seeds", folder().display());
+    assert!(seeds >= 5, "{} has seeds", corpus("store_open").display());
 }

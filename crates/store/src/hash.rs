@@ -14,7 +14,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 pub const SHARDS: usize = 256;
 
 /// 96 bits of a key's hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash {
     /// The place in a block: elements are sorted by it.
     pub order: u64,

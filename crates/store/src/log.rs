@@ -12,7 +12,7 @@
 //!   those whose commit returned for `Synced`.
 //! - WAL-3. A page of an earlier life, or of another log, is never taken for one of this log: each
 //!   page names the CRC of the page before.
-//! - WAL-4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and
+//! - WAL-4. Elements of a batch become visible together, to look-ups at [`Log::last_time`], and
 //!   after a crash together or not at all.
 //! - WAL-5. After a failed write or flush, nothing more is acknowledged; look-ups continue.
 //!
@@ -39,8 +39,6 @@ mod salvage; // what can be read of a damaged log
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing; // replay of arbitrary bytes, for the fuzz target
-#[cfg(test)]
-mod fuzzing_tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,8 +55,8 @@ pub use append::MAX_ELEMENT;
 pub use lookup::{LogElement, LogFind, LogRead};
 pub(crate) use packing::Packing;
 pub use page::{HEADER, LABEL, PAYLOAD, VERSION, read_label};
-pub use salvage::{Salvaged, salvage, salvage_known};
-pub use sorted::{LogEntry, SortedLog};
+pub use salvage::{Salvaged, salvage};
+pub use sorted::SortedElements;
 
 use append::Appender;
 use commit::{Group, Threads};
@@ -116,8 +114,7 @@ pub struct Log {
 /// Fails if the device has no such extent, or the log is too large to number its bytes.
 fn check_extent(device: &dyn Device, extent: Extent) -> Result<(), StoreError> {
     let most = u32::MAX / PAGE_SIZE as u32;
-    let end = extent.first.checked_add(u64::from(extent.pages));
-    if extent.pages == 0 || extent.pages > most || end.is_none_or(|end| end > device.pages()) {
+    if extent.pages == 0 || extent.pages > most || !extent.lies_within(device.pages()) {
         return Err(StoreError::Invalid(format!(
             "a log of {} pages cannot lie at page {} of a device of {} pages",
             extent.pages,
@@ -142,45 +139,26 @@ impl Log {
     ) -> Result<Log, StoreError> {
         check_extent(&*device, extent)?;
         let tail = Tail::new(id, extent, 0, 0, page::root(id));
-        let index = LogIndex::new(extent.pages);
-        Ok(Log::assemble(
-            device,
-            id,
-            extent,
-            hasher,
-            tail,
-            index,
-            u64::MAX,
-            0,
-        ))
+        Ok(Log::new(device, id, extent, hasher, tail))
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn assemble(
-        device: Arc<dyn Device>,
-        id: u64,
-        extent: Extent,
-        hasher: Hasher,
-        tail: Tail,
-        index: LogIndex,
-        oldest: u64,
-        newest: u64,
-    ) -> Log {
+    /// A log without elements that goes on at the end of `tail`.
+    fn new(device: Arc<dyn Device>, id: u64, extent: Extent, hasher: Hasher, tail: Tail) -> Log {
         let written = tail.written();
         Log {
             device,
             id,
             extent,
             hasher,
-            appender: Mutex::new(Appender::new(newest)),
+            appender: Mutex::default(),
             tail: RwLock::new(tail),
-            index,
+            index: LogIndex::new(extent.pages),
             packing: Packing::default(),
             group: Group::new(written),
             written: AtomicU32::new(written),
             flushed: AtomicU32::new(0),
-            oldest: AtomicU64::new(oldest),
-            visible: AtomicU64::new(newest),
+            oldest: AtomicU64::new(u64::MAX),
+            visible: AtomicU64::new(0),
             follows: AtomicU32::new(0),
             stale_end: AtomicBool::new(false),
         }
@@ -253,13 +231,8 @@ impl Log {
     }
 
     /// Time of the last batch that look-ups see whole; 0 in an empty log.
-    pub fn visible_time(&self) -> u64 {
-        self.visible.load(Ordering::Acquire)
-    }
-
-    /// Time of the youngest element; 0 in an empty log.
     pub fn last_time(&self) -> u64 {
-        self.visible_time()
+        self.visible.load(Ordering::Acquire)
     }
 
     /// Pages known to be durable. After a replay these are the pages that a later page of the log
@@ -272,11 +245,6 @@ impl Log {
     /// DRAM of the index, in bytes.
     pub fn index_bytes(&self) -> usize {
         self.index.bytes()
-    }
-
-    /// DRAM of the buffers, in bytes.
-    pub fn buffer_bytes(&self) -> usize {
-        self.tail.read().bytes()
     }
 }
 

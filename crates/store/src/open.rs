@@ -23,6 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use senko_io::{Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::block::Block;
+use crate::core::change::refresh_live;
 use crate::core::pace::Pace;
 use crate::core::state::counters::Counters;
 use crate::core::state::health::{CLOSED, Health, READ_ONLY};
@@ -49,7 +50,7 @@ pub(crate) fn look_at(path: &Path) -> Result<Option<std::fs::Metadata>, StoreErr
         Err(error) => {
             let text = format!("cannot open {}: {error}", path.display());
             let error = std::io::Error::new(error.kind(), text);
-            Err(StoreError::Open(Arc::new(error)))
+            Err(StoreError::open(error))
         }
     }
 }
@@ -171,7 +172,7 @@ pub(crate) fn secret() -> Result<[u8; 16], StoreError> {
     let mut secret = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut secret))
-        .map_err(|error| StoreError::Open(Arc::new(error)))?;
+        .map_err(StoreError::open)?;
     Ok(secret)
 }
 
@@ -229,24 +230,20 @@ fn load(core: &Core) -> Result<(), StoreError> {
     }
     for ((record, live), held) in manifest.blocks.iter().zip(held) {
         let block = Block::open(&*core.device, record)?;
-        let large = block
-            .large()
-            .iter()
-            .map(|place| core.large.holder(&core.space, place.extent))
-            .collect::<Result<_, _>>()?;
+        let large = core.large.holders(&core.space, block.large())?;
         let handle = Arc::new(BlockHandle::new(block, held, large, *live));
         // Large values lie outside of the block.
         let pages = u64::from(record.data_pages) * u64::from(record.page_bytes);
         let bytes = record.key_value_bytes.min(pages);
         core.saw_length(bytes.div_ceil(record.elements.max(1)));
-        let slot = version.add_block(Arc::clone(&handle));
-        handles.push((slot, handle));
+        let member = version.add_block(Arc::clone(&handle));
+        handles.push((member, handle));
     }
     core.view.publish(|shown| *shown = version);
     let version = match manifest.index.map(|saved| saved_index::load(core, &saved)) {
         Some(Ok(version)) => version,
         // The saved maps only save time; whatever is wrong with them, the hash lists have it all.
-        Some(Err(_)) | None => core.rebuild(&handles)?,
+        Some(Err(_)) | None => core.rebuild(handles)?,
     };
     core.view.publish(|shown| *shown = version);
     load_logs(core, &manifest, log_extents)
@@ -303,10 +300,7 @@ fn load_logs(
         }
         last_time = last_time.max(log.last_time());
         core.saw_length(log.packing().longest());
-        let mut large = Vec::new();
-        for place in log.large()? {
-            large.push(core.large.holder(&core.space, place.extent)?);
-        }
+        let large = core.large.holders(&core.space, &log.large()?)?;
         let handle = LogHandle::new(log, held);
         handle.hold_large(large);
         logs.push(Arc::new(handle));
@@ -392,23 +386,12 @@ pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
             let pages = log.map_or(0, |log| log.log.bytes_used() / PAGE_SIZE as u64);
             record.pages = pages as u32;
         }
-        refresh_live(&version, manifest);
+        refresh_live(manifest, &version);
     });
     manifests.commit_saved(&core.target(), index, saved)?;
     // Nothing is written after the maps were saved.
     core.health.latch(CLOSED);
     Ok(())
-}
-
-/// Brings the live counts of the manifest up to date.
-fn refresh_live(version: &Version, manifest: &mut Manifest) {
-    let live: std::collections::HashMap<u64, u64> = version
-        .blocks()
-        .map(|(_, handle)| (handle.id(), handle.live()))
-        .collect();
-    for (record, count) in &mut manifest.blocks {
-        *count = live.get(&record.id).copied().unwrap_or(*count);
-    }
 }
 
 impl Core {

@@ -16,13 +16,15 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, ReadStream, Tag};
+use senko_io::{AlignedBuf, Device, IoError, Purpose, ReadStream, Tag};
 
+use crate::block::PageRun;
 use crate::cache::hit::Hit;
+use crate::core::Core;
 use crate::core::version::Version;
 use crate::index::BlockMap;
-use crate::read::lookup::{Lookup, Pages, Step, Terms};
-use crate::{KeyHash, StoreError};
+use crate::read::lookup::{Lookup, Step, Terms};
+use crate::{Hasher, KeyHash, StoreError};
 
 const LOOKUP: Tag = Tag::store(Purpose::Lookup);
 
@@ -67,13 +69,13 @@ fn give_buffer(buffer: AlignedBuf) {
 /// `use_them` returns.
 fn with_pages<T>(
     device: &dyn Device,
-    pages: Pages,
+    run: PageRun,
     use_them: impl FnOnce(&[u8]) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let mut buffer = take_buffer(pages.pages as usize);
-    let bytes = pages.pages as usize * PAGE_SIZE;
+    let mut buffer = take_buffer(run.pages as usize);
+    let bytes = run.bytes();
     let result = device
-        .read(pages.page, &mut buffer[..bytes], LOOKUP)
+        .read(run.page, &mut buffer[..bytes], LOOKUP)
         .map_err(StoreError::io("reading a page"))
         .and_then(|()| use_them(&buffer[..bytes]));
     give_buffer(buffer);
@@ -106,13 +108,13 @@ pub(crate) fn one(
 
 /// Look-ups that share the device. Each slot has one look-up, and takes the next key when it is
 /// done.
-struct Many<'c, K, Keys, See, Hash, Each> {
+struct Many<'c, K, Keys, See, Each> {
+    hasher: &'c Hasher,
     keys: Keys,
     /// Keys whose memory was prefetched.
     ahead: VecDeque<(K, KeyHash)>,
     /// The version that the next look-up sees, and its limits.
     see: See,
-    hash: Hash,
     each: Each,
     slots: Vec<Option<Pending<'c, K>>>,
 }
@@ -123,15 +125,14 @@ struct Pending<'c, K> {
     version: Arc<Version>,
     lookup: Lookup<'c>,
     /// The pages that it needs next; none while they are being read.
-    pages: Option<Pages>,
+    pages: Option<PageRun>,
 }
 
-impl<'c, K, Keys, See, Hash, Each> Many<'c, K, Keys, See, Hash, Each>
+impl<'c, K, Keys, See, Each> Many<'c, K, Keys, See, Each>
 where
     K: AsRef<[u8]>,
     Keys: Iterator<Item = K>,
     See: FnMut() -> (Arc<Version>, Terms<'c>),
-    Hash: Fn(&[u8]) -> KeyHash,
     Each: FnMut(K, Result<Option<Hit>, StoreError>),
 {
     /// Starts the next key. The memory of later keys is prefetched during its look-up.
@@ -140,7 +141,7 @@ where
             let Some(key) = self.keys.next() else {
                 break;
             };
-            let hash = (self.hash)(key.as_ref());
+            let hash = self.hasher.hash(key.as_ref());
             prefetch(version, hash);
             self.ahead.push_back((key, hash));
         }
@@ -160,12 +161,11 @@ where
     }
 }
 
-impl<'c, K, Keys, See, Hash, Each> ReadStream for Many<'c, K, Keys, See, Hash, Each>
+impl<'c, K, Keys, See, Each> ReadStream for Many<'c, K, Keys, See, Each>
 where
     K: AsRef<[u8]>,
     Keys: Iterator<Item = K>,
     See: FnMut() -> (Arc<Version>, Terms<'c>),
-    Hash: Fn(&[u8]) -> KeyHash,
     Each: FnMut(K, Result<Option<Hit>, StoreError>),
 {
     fn next(&mut self, slot: usize) -> Option<(u64, usize)> {
@@ -204,35 +204,29 @@ where
     }
 }
 
-/// The keys that [`many`] looks up, and the version.
-pub(crate) struct Gets<See, Hash> {
-    /// The version that the next look-up sees, and its limits.
-    pub see: See,
-    pub hash: Hash,
-    /// Reads under way, at most.
-    pub depth: usize,
-}
-
-/// Looks many keys up, and calls `each` for each key when its look-up ends, in any order.
+/// Looks many keys up, with up to `depth` reads under way, and calls `each` for each key when its
+/// look-up ends, in any order. `see` returns the version that the next look-up sees, and its
+/// limits.
 pub(crate) fn many<'c, K: AsRef<[u8]>>(
-    device: &dyn Device,
+    core: &'c Core,
     keys: impl Iterator<Item = K>,
-    gets: Gets<impl FnMut() -> (Arc<Version>, Terms<'c>), impl Fn(&[u8]) -> KeyHash>,
+    depth: usize,
+    see: impl FnMut() -> (Arc<Version>, Terms<'c>),
     each: impl FnMut(K, Result<Option<Hit>, StoreError>),
 ) {
-    let depth = gets.depth.clamp(1, MOST_DEPTH);
+    let depth = depth.clamp(1, MOST_DEPTH);
     let most = keys.size_hint().1.unwrap_or(usize::MAX);
     let slots = most.min(depth * LOOKUPS_A_READ);
     let mut many = Many {
+        hasher: &core.hasher,
         keys,
         ahead: VecDeque::with_capacity(AHEAD + 1),
-        see: gets.see,
-        hash: gets.hash,
+        see,
         each,
         slots: Vec::with_capacity(slots),
     };
     many.slots.resize_with(slots, || None);
-    device.read_stream(slots, depth, &mut many, LOOKUP);
+    core.device.read_stream(slots, depth, &mut many, LOOKUP);
 }
 
 fn prefetch(version: &Version, hash: KeyHash) {

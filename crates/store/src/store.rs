@@ -19,7 +19,6 @@ use crate::background::jobs::Threads;
 use crate::core::Core;
 use crate::core::state::counters::Counters;
 use crate::options::check_key;
-use crate::read::get::Many;
 use crate::read::scan::Scan;
 use crate::read::snapshot::Snapshot;
 use crate::read::value::{Entry, KeyVersion, Value};
@@ -29,18 +28,12 @@ use crate::{Batch, Options, StoreError, WriteOptions};
 /// An open store: cheap to clone, used from any thread.
 ///
 /// ```
-/// use senko_store::{Options, Store, WriteOptions};
-/// # let folder = std::env::temp_dir().join(format!("senko-doc-store-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let path = folder.join("kv");
-/// let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// # let store = senko_store::example::store();
 /// store.put(b"colour", b"green")?;
-/// store.put_with(b"shape", b"round", WriteOptions::synced())?;
-/// assert_eq!(store.get(b"colour")?.as_deref(), Some(&b"green"[..]));
-/// store.delete(b"colour")?;
+/// let clone = store.clone();
+/// std::thread::spawn(move || clone.delete(b"colour")).join().unwrap()?;
 /// assert_eq!(store.get(b"colour")?, None);
 /// store.close()?;
-/// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok::<(), senko_store::StoreError>(())
 /// ```
 #[derive(Clone)]
@@ -105,7 +98,7 @@ impl Store {
         let path = path.as_ref();
         // The process may change its folder meanwhile.
         let place = std::path::absolute(path);
-        let place = place.map_err(|error| StoreError::Open(Arc::new(error)))?;
+        let place = place.map_err(StoreError::open)?;
         // Checked before the file is created.
         let checked = options.clone().checked()?;
         let existing = crate::open::look_at(path)?;
@@ -133,8 +126,7 @@ impl Store {
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
             ..FileOptions::default()
         };
-        let file =
-            FlashFile::open(path, &file).map_err(|error| StoreError::Open(Arc::new(error)))?;
+        let file = FlashFile::open(path, &file).map_err(StoreError::open)?;
         let fresh = file.found_pages() == 0;
         let file = Arc::new(file);
         let opened = Store::open_device(file.clone(), options);
@@ -167,7 +159,7 @@ impl Store {
         let core = Arc::new(crate::open::open(device, options)?);
         let threads = if core.options.background && !core.options.read_only {
             let started = Threads::start(&core);
-            Some(started.map_err(|error| StoreError::Open(Arc::new(error)))?)
+            Some(started.map_err(StoreError::open)?)
         } else {
             None
         };
@@ -338,12 +330,9 @@ impl Store {
         depth: usize,
         each: impl FnMut(K, Result<Option<Value>, StoreError>),
     ) {
-        let many = Many {
-            depth,
-            seconds: None,
-        };
         let keys = keys.into_iter().fuse();
-        self.core.get_many(keys, || self.core.present(), many, each);
+        let see = || self.core.present();
+        self.core.get_many(keys, depth, see, None, each);
     }
 
     /// The value that a key had at `time` (microseconds since 1970), if it is kept. The result is

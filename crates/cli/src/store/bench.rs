@@ -20,7 +20,7 @@ use senko_workload::units;
 use senko_workload::{Histogram, KeyShape, KeySpace, Mix, Op, Popularity, ValueLen};
 use serde_json::{Map, Value, json};
 
-use super::{Answer, FileArgs, MakeArgs, Wait, count_in, size, times, told};
+use super::{FileArgs, MakeArgs, Wait, close, count_in, size, told};
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::Bytes;
 use counted::{Counted, Passed};
@@ -66,7 +66,7 @@ pub struct BenchArgs {
     )]
     operations: Option<u64>,
     /// Time of the run: a number with a suffix s, m or h [default: 10s]
-    #[arg(short = 'd', long, value_name = "TIME", value_parser = times::duration, help_heading = "Steps")]
+    #[arg(short = 'd', long, value_name = "TIME", value_parser = units::time_above_zero, help_heading = "Steps")]
     duration: Option<Duration>,
     /// Leaves the new store
     #[arg(long, help_heading = "Steps")]
@@ -231,7 +231,7 @@ impl Drop for Made<'_> {
 }
 
 /// Runs `senko store bench`.
-pub fn main(args: &BenchArgs) -> Result<Answer> {
+pub fn main(args: &BenchArgs) -> Result<bool> {
     args.check()?;
     let path = &args.file.store;
     let mix = args.mix()?;
@@ -303,9 +303,8 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
         }
         return Err(interrupted.into());
     }
-    let closed = store.close();
-    let faults = done.map_err(|error| anyhow!("{}: {error:#}", path.display()))?;
-    closed.map_err(told(path))?;
+    let done = done.map_err(|error| anyhow!("{}: {error:#}", path.display()));
+    let faults = close(path, store, done)?;
     if let (Some(recorder), Some(trace)) = (recorder, &args.trace) {
         let flushed = recorder.flush();
         flushed.with_context(|| format!("cannot write {}", trace.display()))?;
@@ -314,7 +313,7 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
         unfinished.finish()?;
     }
     drop(made);
-    Ok(if faults == 0 { Answer::Yes } else { Answer::No })
+    Ok(faults == 0)
 }
 
 /// Another prefix of the same length.

@@ -8,13 +8,13 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use senko_io::Unfinished;
-use senko_store::{Batch, Durability, Store, WriteOptions};
+use senko_store::{Batch, Store};
 use serde_json::{Value, json};
 
 use super::progress::Bar;
 use super::rows::{self, Format, Reader};
 use super::text::{self, Encoding};
-use super::{Answer, FileArgs, MakeArgs, count_in, open_to_read, times, told};
+use super::{FileArgs, MakeArgs, count_in, open_to_read, print, times, told, writing};
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::show_size;
 
@@ -65,7 +65,7 @@ struct Loaded {
 }
 
 /// Runs `senko store load`.
-pub fn load(args: &LoadArgs) -> Result<Answer> {
+pub fn load(args: &LoadArgs) -> Result<bool> {
     let path = &args.file.store;
     let started = Instant::now();
     // An unreadable input must not leave an empty store.
@@ -93,23 +93,14 @@ pub fn load(args: &LoadArgs) -> Result<Answer> {
     });
     opened.end(done, rows > 0)?;
     let seconds = started.elapsed().as_secs_f64();
-    let mut out = crate::out::stdout();
-    if args.json {
-        let line = json!({
-            "rows": loaded.rows, "deletes": loaded.deletes, "bytes": loaded.bytes, "batches": loaded.batches,
-            "seconds": seconds, "rows_per_second": (loaded.rows + loaded.deletes) as f64 / seconds.max(1e-9),
-        });
-        writeln!(out, "{line}")?;
-    } else {
-        writeln!(
-            out,
-            "{} rows, {} of keys and values, in {seconds:.1} s",
-            loaded.rows + loaded.deletes,
-            show_size(loaded.bytes)
-        )?;
-    }
-    out.flush()?;
-    interrupted.map_or(Ok(Answer::Yes), Err)
+    let line = json!({
+        "rows": loaded.rows, "deletes": loaded.deletes, "bytes": loaded.bytes, "batches": loaded.batches,
+        "seconds": seconds, "rows_per_second": rows as f64 / seconds.max(1e-9),
+    });
+    let size = show_size(loaded.bytes);
+    let text = format!("{rows} rows, {size} of keys and values, in {seconds:.1} s");
+    print(args.json, &line, &text)?;
+    interrupted.map_or(Ok(true), Err)
 }
 
 fn put_rows(
@@ -119,14 +110,6 @@ fn put_rows(
     loaded: &mut Loaded,
 ) -> Result<()> {
     let path = &args.file.store;
-    let options = WriteOptions {
-        durability: if args.synced {
-            Durability::Synced
-        } else {
-            Durability::Buffered
-        },
-        ..WriteOptions::default()
-    };
     let most = BATCH_BYTES.min(store.options().log_bytes / 8);
     let mut bar = Bar::new("loading");
     let mut batch = Batch::new();
@@ -151,7 +134,7 @@ fn put_rows(
         let full = batch.len() as u64 >= args.batch || batch.bytes() >= most;
         if !batch.is_empty() && (full || row.is_none()) {
             store
-                .write(&batch, options)
+                .write(&batch, writing(args.synced))
                 .map_err(told(path))
                 .with_context(|| format!("up to {}", reader.place()))?;
             loaded.rows += puts;
@@ -201,7 +184,7 @@ pub struct DumpArgs {
 }
 
 /// Runs `senko store dump`.
-pub fn dump(args: &DumpArgs) -> Result<Answer> {
+pub fn dump(args: &DumpArgs) -> Result<bool> {
     let path = &args.file.store;
     let by_name = || args.to.as_deref().and_then(Format::of_path);
     let format = match args.format {
@@ -213,7 +196,7 @@ pub fn dump(args: &DumpArgs) -> Result<Answer> {
     let Some(to) = &args.to else {
         let mut out = BufWriter::with_capacity(1 << 18, crate::out::stdout());
         write_rows(path, &store, format, args.encoding, &mut out)?;
-        return Ok(Answer::Yes);
+        return Ok(true);
     };
     stop_on_signals();
     let (unfinished, file) = Unfinished::create(to)?;
@@ -226,7 +209,7 @@ pub fn dump(args: &DumpArgs) -> Result<Answer> {
         }
     })?;
     unfinished.finish()?;
-    Ok(Answer::Yes)
+    Ok(true)
 }
 
 fn write_rows(
@@ -289,7 +272,7 @@ pub struct ScanArgs {
 }
 
 /// Runs `senko store scan`.
-pub fn scan(args: &ScanArgs) -> Result<Answer> {
+pub fn scan(args: &ScanArgs) -> Result<bool> {
     let path = &args.file.store;
     let store = open_to_read(path)?;
     let mut out = BufWriter::new(crate::out::stdout());
@@ -327,13 +310,9 @@ pub fn scan(args: &ScanArgs) -> Result<Answer> {
         }
     }
     drop(bar);
-    if args.count {
-        if args.json {
-            writeln!(out, "{}", json!({ "keys": found }))?;
-        } else {
-            writeln!(out, "{found}")?;
-        }
-    }
     out.flush()?;
-    Ok(Answer::Yes)
+    if args.count {
+        print(args.json, &json!({ "keys": found }), &found.to_string())?;
+    }
+    Ok(true)
 }

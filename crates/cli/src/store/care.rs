@@ -10,7 +10,9 @@ use senko_store::{Options, RepairReport, Stats, Store};
 use serde_json::{Map, Value, json};
 
 use super::progress::Bar;
-use super::{Answer, FileArgs, IndexName, SpaceArgs, open_to_read, times, told, told_of_copy};
+use super::{
+    FileArgs, IndexName, SpaceArgs, close, open_to_read, print, times, told, told_of_copy,
+};
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::show_size;
 
@@ -63,16 +65,9 @@ fn derived(stats: &Stats) -> Vec<(&'static str, Value)> {
 /// Settings, counts and derived figures, in the order in which they are printed.
 pub fn stats_fields(store: &Store) -> Vec<(&'static str, Value)> {
     let stats = store.stats();
-    let counts = stats.named().into_iter().map(|(name, count)| {
-        let flag = name == "read_only";
-        (
-            name,
-            if flag {
-                json!(count != 0)
-            } else {
-                json!(count)
-            },
-        )
+    let counts = stats.named().into_iter().map(|(name, count)| match name {
+        "read_only" => (name, json!(count != 0)),
+        _ => (name, json!(count)),
     });
     settings(store.options())
         .into_iter()
@@ -82,7 +77,7 @@ pub fn stats_fields(store: &Store) -> Vec<(&'static str, Value)> {
 }
 
 /// Runs `senko store stats`.
-pub fn stats(args: &StatsArgs) -> Result<Answer> {
+pub fn stats(args: &StatsArgs) -> Result<bool> {
     let store = open_to_read(&args.file.store)?;
     // The work of a process that has only just opened the store says nothing about the store.
     let of_the_process = [
@@ -131,7 +126,7 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
         }
     }
     out.flush()?;
-    Ok(Answer::Yes)
+    Ok(true)
 }
 
 /// Arguments of `senko store compact`.
@@ -158,7 +153,7 @@ pub struct CompactArgs {
 }
 
 /// Runs `senko store compact`.
-pub fn compact(args: &CompactArgs) -> Result<Answer> {
+pub fn compact(args: &CompactArgs) -> Result<bool> {
     let path = &args.file.store;
     let store = Store::open(path, args.space.options()).map_err(told(path))?;
     let before = store.stats();
@@ -183,42 +178,31 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
         work.join().expect("compaction does not panic")
     });
     let after = store.stats();
-    let closed = store.close();
-    let shrunk = done.map_err(told(path))?;
-    closed.map_err(told(path))?;
-    let mut out = crate::out::stdout();
-    if args.json {
-        let mut line = json!({
-            "used_bytes_before": before.used_bytes, "used_bytes": after.used_bytes, "file_bytes": after.file_bytes,
-            "sealed_elements": after.sealed_elements, "compacted_elements": after.compacted_elements,
-            "dropped_elements": after.dropped_elements, "blocks": after.blocks, "generations": after.generations,
-        });
-        if let Some(shrunk) = shrunk {
-            line["cut_bytes"] = json!(shrunk.cut);
-            line["punched_bytes"] = json!(shrunk.punched);
-        }
-        writeln!(out, "{line}")?;
-    } else {
-        writeln!(
-            out,
-            "{} in use, before {}; {} elements dropped; {} blocks",
-            show_size(after.used_bytes),
-            show_size(before.used_bytes),
-            after.dropped_elements,
-            after.blocks
-        )?;
-        if let Some(shrunk) = shrunk {
-            writeln!(
-                out,
-                "{} given back: {} off the file's end, {} in holes",
-                show_size(shrunk.cut + shrunk.punched),
-                show_size(shrunk.cut),
-                show_size(shrunk.punched)
-            )?;
-        }
+    let shrunk = close(path, store, done.map_err(told(path)))?;
+    let mut line = json!({
+        "used_bytes_before": before.used_bytes, "used_bytes": after.used_bytes, "file_bytes": after.file_bytes,
+        "sealed_elements": after.sealed_elements, "compacted_elements": after.compacted_elements,
+        "dropped_elements": after.dropped_elements, "blocks": after.blocks, "generations": after.generations,
+    });
+    let mut text = format!(
+        "{} in use, before {}; {} elements dropped; {} blocks",
+        show_size(after.used_bytes),
+        show_size(before.used_bytes),
+        after.dropped_elements,
+        after.blocks
+    );
+    if let Some(shrunk) = shrunk {
+        line["cut_bytes"] = json!(shrunk.cut);
+        line["punched_bytes"] = json!(shrunk.punched);
+        text += &format!(
+            "\n{} given back: {} off the file's end, {} in holes",
+            show_size(shrunk.cut + shrunk.punched),
+            show_size(shrunk.cut),
+            show_size(shrunk.punched)
+        );
     }
-    out.flush()?;
-    Ok(Answer::Yes)
+    print(args.json, &line, &text)?;
+    Ok(true)
 }
 
 /// Arguments of `senko store verify`.
@@ -240,7 +224,7 @@ pub struct VerifyArgs {
 }
 
 /// Runs `senko store verify`.
-pub fn verify(args: &VerifyArgs) -> Result<Answer> {
+pub fn verify(args: &VerifyArgs) -> Result<bool> {
     let path = &args.file.store;
     let mut bar = Bar::new("verifying");
     let report = senko_store::verify(path, |done, total| {
@@ -279,11 +263,7 @@ pub fn verify(args: &VerifyArgs) -> Result<Answer> {
         )?;
     }
     out.flush()?;
-    Ok(if report.problems.is_empty() {
-        Answer::Yes
-    } else {
-        Answer::No
-    })
+    Ok(report.problems.is_empty())
 }
 
 /// Arguments of `senko store repair`.
@@ -309,7 +289,7 @@ pub struct RepairArgs {
 }
 
 /// Runs `senko store repair`.
-pub fn repair(args: &RepairArgs) -> Result<Answer> {
+pub fn repair(args: &RepairArgs) -> Result<bool> {
     let path = &args.file.store;
     stop_on_signals();
     let mut bar = Bar::new("repairing");
@@ -327,11 +307,7 @@ pub fn repair(args: &RepairArgs) -> Result<Answer> {
         repair_text(&report, &args.to, &mut out)?;
     }
     out.flush()?;
-    Ok(if report.lost.is_empty() {
-        Answer::Yes
-    } else {
-        Answer::No
-    })
+    Ok(report.lost.is_empty())
 }
 
 fn repair_json(report: &RepairReport, out: &mut impl Write) -> Result<()> {
@@ -406,7 +382,7 @@ pub struct BackupArgs {
 }
 
 /// Runs `senko store backup`.
-pub fn backup(args: &BackupArgs) -> Result<Answer> {
+pub fn backup(args: &BackupArgs) -> Result<bool> {
     let path = &args.file.store;
     let store = open_to_read(path)?;
     let stats = store.stats();
@@ -419,20 +395,13 @@ pub fn backup(args: &BackupArgs) -> Result<Answer> {
     });
     drop(bar);
     let report = report.map_err(told_of_copy(path))?;
-    let mut out = crate::out::stdout();
-    if args.json {
-        let line =
-            json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });
-        writeln!(out, "{line}")?;
-    } else {
-        writeln!(
-            out,
-            "{} elements, {} of keys and values, as of {}",
-            report.elements,
-            show_size(report.bytes),
-            times::show(report.time)
-        )?;
-    }
-    out.flush()?;
-    Ok(Answer::Yes)
+    let line = json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });
+    let text = format!(
+        "{} elements, {} of keys and values, as of {}",
+        report.elements,
+        show_size(report.bytes),
+        times::show(report.time)
+    );
+    print(args.json, &line, &text)?;
+    Ok(true)
 }

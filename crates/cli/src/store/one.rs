@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use senko_store::{Durability, Entry, MAX_VALUE_BYTES, Store, WriteOptions};
+use senko_store::{Entry, MAX_VALUE_BYTES, Store, WriteOptions};
 use serde_json::{Map, Value};
 
 use super::text::{self, Encoding};
 use super::times::{self, Moment};
-use super::{Answer, FileArgs, MakeArgs, SpaceArgs, open_to_read, rows, told};
+use super::{FileArgs, MakeArgs, SpaceArgs, close, open_to_read, print, rows, told, writing};
 
 /// The form of keys and values on the command line.
 #[derive(Args, Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct PutArgs {
     #[command(flatten)]
     bytes: BytesArgs,
     /// The value is gone after this time: a number with a suffix s, m, h or d
-    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    #[arg(long, value_name = "TIME", value_parser = senko_workload::units::time_above_zero)]
     ttl: Option<Duration>,
     /// Returns when the value is durable
     #[arg(long)]
@@ -120,50 +120,30 @@ fn read_value(file: std::fs::File) -> std::io::Result<Vec<u8>> {
     Ok(value)
 }
 
-fn write_options(synced: bool) -> WriteOptions {
-    WriteOptions {
-        durability: if synced {
-            Durability::Synced
-        } else {
-            Durability::Buffered
-        },
-        ..WriteOptions::default()
-    }
-}
-
-fn print_line(object: Map<String, Value>) -> Result<()> {
-    let mut out = crate::out::stdout();
-    writeln!(out, "{}", Value::Object(object))?;
-    Ok(out.flush()?)
+/// Prints what was written, and when, as JSON.
+fn print_written(key: &[u8], time: u64) -> Result<()> {
+    let mut object = Map::new();
+    text::put_json(&mut object, "key", key);
+    object.insert("time".to_owned(), time.into());
+    print(true, &Value::Object(object), "")
 }
 
 /// Runs `senko store put`.
-pub fn put(args: &PutArgs) -> Result<Answer> {
+pub fn put(args: &PutArgs) -> Result<bool> {
     let path = &args.file.store;
     let key = args.bytes.key(&args.key)?;
     let value = args.value()?;
     let opened = args.make.open(path)?;
     let options = WriteOptions {
         ttl: args.ttl,
-        ..write_options(args.synced)
+        ..writing(args.synced)
     };
     let put = opened.store.put_with(&key, &value, options);
     let time = opened.end(put.map_err(told(path)), false)?;
     if args.json {
-        let mut object = Map::new();
-        text::put_json(&mut object, "key", &key);
-        object.insert("time".to_owned(), time.into());
-        print_line(object)?;
+        print_written(&key, time)?;
     }
-    Ok(Answer::Yes)
-}
-
-/// Closes the store and returns the first error of the two.
-fn finish<T>(path: &Path, store: Store, done: Result<T, senko_store::StoreError>) -> Result<T> {
-    let closed = store.close();
-    let done = done.map_err(told(path))?;
-    closed.map_err(told(path))?;
-    Ok(done)
+    Ok(true)
 }
 
 /// Arguments of `senko store get`.
@@ -218,7 +198,7 @@ fn entry_at(
 }
 
 /// Runs `senko store get`.
-pub fn get(args: &GetArgs) -> Result<Answer> {
+pub fn get(args: &GetArgs) -> Result<bool> {
     let path = &args.file.store;
     let keys = args
         .keys
@@ -227,10 +207,10 @@ pub fn get(args: &GetArgs) -> Result<Answer> {
         .collect::<Result<Vec<_>>>()?;
     let store = open_to_read(path)?;
     let mut out = crate::out::stdout();
-    let mut answer = Answer::Yes;
+    let mut all = true;
     for key in &keys {
         let Some(entry) = entry_at(&store, key, args.at).map_err(told(path))? else {
-            answer = Answer::No;
+            all = false;
             continue;
         };
         if args.json {
@@ -249,7 +229,7 @@ pub fn get(args: &GetArgs) -> Result<Answer> {
         }
     }
     out.flush()?;
-    Ok(answer)
+    Ok(all)
 }
 
 /// Writes a value in the requested form, without another copy of all of it.
@@ -302,7 +282,7 @@ pub struct DeleteArgs {
 }
 
 /// Runs `senko store delete`.
-pub fn delete(args: &DeleteArgs) -> Result<Answer> {
+pub fn delete(args: &DeleteArgs) -> Result<bool> {
     let path = &args.file.store;
     let mut batch = senko_store::Batch::new();
     let mut keys = Vec::with_capacity(args.keys.len());
@@ -312,17 +292,14 @@ pub fn delete(args: &DeleteArgs) -> Result<Answer> {
         keys.push(key);
     }
     let store = Store::open(path, args.space.options()).map_err(told(path))?;
-    let done = store.write(&batch, write_options(args.synced));
-    let time = finish(path, store, done)?;
+    let done = store.write(&batch, writing(args.synced));
+    let time = close(path, store, done.map_err(told(path)))?;
     if args.json {
         for key in keys {
-            let mut object = Map::new();
-            text::put_json(&mut object, "key", &key);
-            object.insert("time".to_owned(), time.into());
-            print_line(object)?;
+            print_written(&key, time)?;
         }
     }
-    Ok(Answer::Yes)
+    Ok(true)
 }
 
 /// Arguments of `senko store history`.
@@ -347,7 +324,7 @@ pub struct HistoryArgs {
 }
 
 /// Runs `senko store history`.
-pub fn history(args: &HistoryArgs) -> Result<Answer> {
+pub fn history(args: &HistoryArgs) -> Result<bool> {
     let path = &args.file.store;
     let key = args.bytes.key(&args.key)?;
     let store = open_to_read(path)?;
@@ -355,18 +332,8 @@ pub fn history(args: &HistoryArgs) -> Result<Answer> {
     let mut out = crate::out::stdout();
     for version in &history {
         if args.json {
-            let mut object = Map::new();
-            text::put_json(&mut object, "key", &key);
-            match &version.value {
-                Some(value) => text::put_json(&mut object, "value", value),
-                None => {
-                    object.insert("value".to_owned(), Value::Null);
-                }
-            }
-            object.insert("time".to_owned(), version.time.into());
-            if version.expires_at != 0 {
-                object.insert("expires_at".to_owned(), version.expires_at.into());
-            }
+            let value = version.value.as_deref();
+            let object = rows::version_json(&key, value, version.time, version.expires_at);
             writeln!(out, "{}", Value::Object(object))?;
             continue;
         }
@@ -388,9 +355,5 @@ pub fn history(args: &HistoryArgs) -> Result<Answer> {
         writeln!(out, "{}  {value}{expiry}", times::show(version.time))?;
     }
     out.flush()?;
-    Ok(if history.is_empty() {
-        Answer::No
-    } else {
-        Answer::Yes
-    })
+    Ok(!history.is_empty())
 }

@@ -147,14 +147,12 @@ impl Reader {
                 let some = reader
                     .record(&mut head)
                     .map_err(|error| anyhow!("{name}, line {}: {error}", reader.line()))?;
-                let columns = if some {
-                    Columns::of(&head).map_err(|error| match error.starts_with("column ") {
-                        true => anyhow!("{name}, line 1, {error}"),
-                        false => anyhow!("{name}, line 1: {error}"),
-                    })?
-                } else {
-                    Columns::empty()
-                };
+                if !some {
+                    // Nothing follows either.
+                    head = vec![b"key".to_vec(), b"value".to_vec()];
+                }
+                let columns = Columns::of(&head)
+                    .map_err(|error| anyhow!(at(&format!("{name}, line 1"), &error)))?;
                 Lines::Csv(reader, columns)
             }
         };
@@ -188,10 +186,15 @@ impl Reader {
             Lines::Json(from, line) => json_row(from, line, now),
             Lines::Csv(reader, columns) => csv_row(reader, columns, now),
         };
-        row.map_err(|error| match error.starts_with("column ") {
-            true => anyhow!("{}, {error}", self.place()),
-            false => anyhow!("{}: {error}", self.place()),
-        })
+        row.map_err(|error| anyhow!(at(&self.place(), &error)))
+    }
+}
+
+/// The error after its place, which it may continue with a column.
+fn at(place: &str, error: &str) -> String {
+    match error.starts_with("column ") {
+        true => format!("{place}, {error}"),
+        false => format!("{place}: {error}"),
     }
 }
 
@@ -463,16 +466,6 @@ fn csv_row(
 }
 
 impl Columns {
-    fn empty() -> Columns {
-        Columns {
-            key: (0, Encoding::Raw),
-            value: (1, Encoding::Raw),
-            expires_at: None,
-            ttl: None,
-            count: 2,
-        }
-    }
-
     fn of(head: &[Vec<u8>]) -> Result<Columns, String> {
         // The column of each thing, and its encoding if it has one.
         let only = |names: &[(String, Encoding)]| {
@@ -521,12 +514,25 @@ impl Columns {
 
 /// An entry as a JSON object.
 pub fn entry_json(entry: &Entry) -> Map<String, Value> {
+    version_json(&entry.key, Some(&entry.value), entry.time, entry.expires_at)
+}
+
+/// A version as a JSON object, with null for an absent value.
+pub fn version_json(
+    key: &[u8],
+    value: Option<&[u8]>,
+    time: u64,
+    expires_at: u64,
+) -> Map<String, Value> {
     let mut object = Map::new();
-    text::put_json(&mut object, "key", &entry.key);
-    text::put_json(&mut object, "value", &entry.value);
-    object.insert("time".to_owned(), entry.time.into());
-    if entry.expires_at != 0 {
-        object.insert("expires_at".to_owned(), entry.expires_at.into());
+    text::put_json(&mut object, "key", key);
+    match value {
+        Some(value) => text::put_json(&mut object, "value", value),
+        None => drop(object.insert("value".to_owned(), Value::Null)),
+    }
+    object.insert("time".to_owned(), time.into());
+    if expires_at != 0 {
+        object.insert("expires_at".to_owned(), expires_at.into());
     }
     object
 }

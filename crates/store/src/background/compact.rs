@@ -17,6 +17,7 @@
 //!
 //! An element that is kept though it is dead costs only its move, since times decide (VERSION-3).
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
@@ -26,7 +27,6 @@ use crate::block::{BlockScan, HashEntry};
 use crate::core::Core;
 use crate::core::state::counters::Counters;
 use crate::core::version::{BlockHandle, Generation, Member, ShardIndex, Version};
-use crate::element::Element;
 use crate::extent::UNIT_BYTES;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates};
@@ -115,10 +115,10 @@ impl Core {
         &self,
         version: &Version,
         asked: bool,
-    ) -> (Vec<(u32, Arc<BlockHandle>)>, Reason) {
-        let mut blocks: Vec<(u32, Arc<BlockHandle>)> = version
+    ) -> (Vec<(Member, Arc<BlockHandle>)>, Reason) {
+        let mut blocks: Vec<(Member, Arc<BlockHandle>)> = version
             .blocks()
-            .map(|(slot, handle)| (slot, Arc::clone(handle)))
+            .map(|(member, handle)| (member, Arc::clone(handle)))
             .collect();
         let block_bytes = self.options.block_bytes;
         let over = self
@@ -134,7 +134,7 @@ impl Core {
             let most = (self.space.left(2 * block_bytes) / 2) as f64;
             let mut live = 0.0;
             let mut chosen = Vec::new();
-            for (slot, handle) in blocks.iter().take(MAX_VICTIMS) {
+            for (member, handle) in blocks.iter().take(MAX_VICTIMS) {
                 if handle.live_share() > limit {
                     break;
                 }
@@ -142,7 +142,7 @@ impl Core {
                 if !chosen.is_empty() && live > most {
                     break;
                 }
-                chosen.push((*slot, Arc::clone(handle)));
+                chosen.push((*member, Arc::clone(handle)));
             }
             if !chosen.is_empty() {
                 let reason = if asked { Reason::Asked } else { Reason::Space };
@@ -174,7 +174,7 @@ impl Core {
 
     /// The blocks to compact for space: those that waste the most, as many as fit. None if that
     /// would free nothing, as far as the store knows.
-    pub fn wasteful(&self, version: &Version) -> Vec<(u32, Arc<BlockHandle>)> {
+    pub fn wasteful(&self, version: &Version) -> Vec<(Member, Arc<BlockHandle>)> {
         let part = self.block_part() as f64;
         let waste = |handle: &BlockHandle| {
             let record = handle.block.record();
@@ -185,22 +185,22 @@ impl Core {
             let own = handle.held.extent().bytes() as f64;
             (live, (own - live).max(dead_large))
         };
-        let mut blocks: Vec<(u32, &Arc<BlockHandle>, (f64, f64))> = version
+        let mut blocks: Vec<(Member, &Arc<BlockHandle>, (f64, f64))> = version
             .blocks()
-            .map(|(slot, handle)| (slot, handle, waste(handle)))
+            .map(|(member, handle)| (member, handle, waste(handle)))
             .collect();
         let share = |(live, waste): (f64, f64)| waste / (live + waste).max(1.0);
         blocks.sort_by(|one, other| share(other.2).total_cmp(&share(one.2)));
         let most = self.space.stored_bytes() as f64;
         let (mut taken, mut freed) = (0.0, 0.0);
         let mut chosen = Vec::new();
-        for (slot, handle, (live, waste)) in blocks.into_iter().take(MAX_VICTIMS) {
+        for (member, handle, (live, waste)) in blocks.into_iter().take(MAX_VICTIMS) {
             if !chosen.is_empty() && taken + live + part > most {
                 break;
             }
             taken += live;
             freed += waste;
-            chosen.push((slot, Arc::clone(handle)));
+            chosen.push((member, Arc::clone(handle)));
         }
         // The last block ends within a part.
         if freed < part + UNIT_BYTES as f64 / 8.0 && taken > 0.0 {
@@ -213,15 +213,11 @@ impl Core {
     pub fn compact(
         &self,
         version: &Version,
-        victims: &[(u32, Arc<BlockHandle>)],
+        victims: &[(Member, Arc<BlockHandle>)],
     ) -> Result<u64, StoreError> {
         let mut alive = Vec::with_capacity(victims.len());
-        for (slot, handle) in victims {
-            let member = Member {
-                slot: *slot,
-                id: handle.id(),
-            };
-            alive.push(self.alive(version, member, handle)?);
+        for (member, handle) in victims {
+            alive.push(self.alive(version, *member, handle)?);
         }
         let elements: u64 = victims
             .iter()
@@ -246,33 +242,23 @@ impl Core {
         for ((_, handle), alive) in victims.iter().zip(alive) {
             let scan = BlockScan::new(
                 &*self.device,
-                &handle.block,
+                handle.block.record(),
                 self.hasher.clone(),
                 READ_AHEAD,
                 RECLAIM,
             );
             sources.push(Source::start(scan, alive)?);
         }
-        let mut dropped = 0;
         // There are only a few sources, so a search through all is as fast as a heap.
         while let Some(first) = first_source(&sources) {
-            let source = &mut sources[first];
-            let element = source.element();
-            if element.expired(now) {
-                output.push(source.hash, &element.ended())?;
-            } else {
-                output.push(source.hash, &element)?;
+            if let Some((hash, element)) = sources[first].scan.current() {
+                output.push_at(now, hash, &element)?;
             }
-            source.next()?;
+            sources[first].next()?;
         }
-        for source in &sources {
-            dropped += source.dropped;
-        }
+        let dropped: u64 = sources.iter().map(|source| source.dropped).sum();
         let (moved, written) = (output.elements, output.bytes);
-        let removed = victims
-            .iter()
-            .map(|(slot, handle)| (*slot, handle.id()))
-            .collect();
+        let removed = victims.iter().map(|(member, _)| *member).collect();
         drop(sources);
         let change = output.finish()?.change(self, Vec::new(), removed)?;
         self.replace_blocks(change)?;
@@ -462,9 +448,8 @@ impl Judge<'_> {
 struct Source<'s> {
     scan: BlockScan<&'s dyn Device>,
     alive: std::vec::IntoIter<bool>,
-    hash: KeyHash,
-    /// The element, encoded; empty at the end.
-    encoded: Vec<u8>,
+    /// Of the current element; `None` at the end.
+    hash: Option<KeyHash>,
     dropped: u64,
 }
 
@@ -473,8 +458,7 @@ impl<'s> Source<'s> {
         let mut source = Source {
             scan,
             alive: alive.into_iter(),
-            hash: KeyHash { order: 0, check: 0 },
-            encoded: Vec::new(),
+            hash: None,
             dropped: 0,
         };
         source.next()?;
@@ -482,43 +466,28 @@ impl<'s> Source<'s> {
     }
 
     fn next(&mut self) -> Result<(), StoreError> {
-        self.encoded.clear();
-        while let Some((hash, element)) = self.scan.next_element()? {
-            if self.alive.next().unwrap_or(true) {
-                self.hash = hash;
-                element.encode(&mut self.encoded);
+        loop {
+            self.hash = self.scan.advance()?;
+            if self.hash.is_none() || self.alive.next().unwrap_or(true) {
                 return Ok(());
             }
             self.dropped += 1;
         }
-        Ok(())
     }
 
-    fn element(&self) -> Element<'_> {
-        match Element::decode(&self.encoded) {
-            Ok((element, _)) => element,
-            Err(_) => unreachable!("what was just encoded can be decoded"),
-        }
+    /// The order of elements with equal hashes.
+    fn rank(&self) -> Option<(&[u8], Reverse<u64>)> {
+        let (_, element) = self.scan.current()?;
+        Some((element.key, Reverse(element.time)))
     }
 }
 
 /// The source with the smallest element, if any source has an element left.
 fn first_source(sources: &[Source<'_>]) -> Option<usize> {
-    let mut first: Option<usize> = None;
-    for (nth, source) in sources.iter().enumerate() {
-        if source.encoded.is_empty() {
-            continue;
-        }
-        let better = first.is_none_or(|best| {
-            let best = &sources[best];
-            source.hash.cmp(&best.hash).then_with(|| {
-                let (one, other) = (source.element(), best.element());
-                one.key.cmp(other.key).then(other.time.cmp(&one.time))
-            }) == std::cmp::Ordering::Less
-        });
-        if better {
-            first = Some(nth);
-        }
-    }
-    first
+    let left = (0..sources.len()).filter(|&nth| sources[nth].hash.is_some());
+    left.min_by(|&one, &other| {
+        let (one, other) = (&sources[one], &sources[other]);
+        let hashes = one.hash.cmp(&other.hash);
+        hashes.then_with(|| one.rank().cmp(&other.rank()))
+    })
 }

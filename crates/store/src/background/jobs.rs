@@ -14,7 +14,7 @@ use crate::StoreError;
 use crate::background::compact::Reason;
 use crate::core::Core;
 use crate::core::state::requests::Work;
-use crate::core::version::{BlockHandle, Version};
+use crate::core::version::{BlockHandle, Member, Version};
 use crate::options::MAX_FROZEN;
 
 /// The number of compactions that may run before a waiting log is sealed.
@@ -229,7 +229,7 @@ impl Core {
     fn compact_what_fits(
         &self,
         version: &Version,
-        victims: &[(u32, Arc<BlockHandle>)],
+        victims: &[(Member, Arc<BlockHandle>)],
     ) -> Result<u64, StoreError> {
         match self.compact(version, victims) {
             Err(StoreError::NoSpace(_)) if victims.len() > 1 => {

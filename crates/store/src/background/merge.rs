@@ -27,7 +27,7 @@ use std::sync::Arc;
 use crate::block::HashEntry;
 use crate::core::Core;
 use crate::core::state::counters::Counters;
-use crate::core::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
+use crate::core::version::{BlockHandle, Generation, Member, Version};
 use crate::element::{LARGE, TOMBSTONE};
 use crate::hash::SHARDS;
 use crate::index::{MapEntry, MapOptions, ShardMap, build};
@@ -50,11 +50,30 @@ const IDLE_SHARE: f64 = 0.02;
 /// The result of a merge of some shards.
 struct Merged {
     maps: Vec<ShardMap>,
-    /// Live elements by member of the new generation.
-    live: Vec<u64>,
-    /// And its dead elements with large values.
-    dead_large: Vec<u64>,
+    counts: MemberCounts,
     elements: u64,
+}
+
+/// Counts by member of the new generation.
+struct MemberCounts {
+    live: Vec<u64>,
+    /// Dead elements with large values.
+    dead_large: Vec<u64>,
+}
+
+impl MemberCounts {
+    fn new(members: usize) -> MemberCounts {
+        MemberCounts {
+            live: vec![0; members],
+            dead_large: vec![0; members],
+        }
+    }
+
+    fn add(&mut self, part: &MemberCounts) {
+        let live = self.live.iter_mut().zip(&part.live);
+        let dead_large = self.dead_large.iter_mut().zip(&part.dead_large);
+        live.chain(dead_large).for_each(|(sum, part)| *sum += part);
+    }
 }
 
 /// A hash entry, and which member it is from.
@@ -150,8 +169,7 @@ impl Core {
         let before: Vec<u64> = members.iter().map(|(_, handle)| handle.live()).collect();
         drop(version);
         let members = &generation.members;
-        let mut live = vec![0; members.len()];
-        let mut dead_large = vec![0; members.len()];
+        let mut counts = MemberCounts::new(members.len());
         let mut groups = shard_groups(elements);
         let first = id as usize % groups.len();
         groups.rotate_left(first);
@@ -169,12 +187,7 @@ impl Core {
             drop(version);
             all_there &= handles.iter().all(Option::is_some);
             let merged = self.merge_shards(&handles, shards.clone(), whole && all_there)?;
-            for (sum, part) in live.iter_mut().zip(&merged.live) {
-                *sum += part;
-            }
-            for (sum, part) in dead_large.iter_mut().zip(&merged.dead_large) {
-                *sum += part;
-            }
+            counts.add(&merged.counts);
             Counters::add(&self.counters.merged_elements, merged.elements);
             self.publish_merge(&ids, &generation, shards, merged.maps);
         }
@@ -186,8 +199,8 @@ impl Core {
                 };
                 // Of what lost to a block that went away meanwhile, only the count before knows.
                 let most = if all_there { u64::MAX } else { before[nth] };
-                handle.recount(live[nth].min(most), before[nth]);
-                handle.set_dead_large(dead_large[nth]);
+                handle.recount(counts.live[nth].min(most), before[nth]);
+                handle.set_dead_large(counts.dead_large[nth]);
             }
         }
         Counters::add(&self.counters.merges, 1);
@@ -219,8 +232,7 @@ impl Core {
         }
         let mut merged = Merged {
             maps: Vec::with_capacity(shards.len()),
-            live: vec![0; members.len()],
-            dead_large: vec![0; members.len()],
+            counts: MemberCounts::new(members.len()),
             elements: 0,
         };
         let options = MapOptions {
@@ -236,9 +248,10 @@ impl Core {
             let keys = located.chunk_by(|one, other| one.key == other.key);
             let mut entries = Vec::with_capacity(located.len());
             for versions in keys {
-                self.enter_key(versions, whole, &mut entries, &mut merged.live);
+                self.enter_key(versions, whole, &mut entries, &mut merged.counts.live);
                 for dead in versions.iter().skip(self.options.keep_versions as usize) {
-                    merged.dead_large[dead.member as usize] += u64::from(dead.flags & LARGE != 0);
+                    let large = u64::from(dead.flags & LARGE != 0);
+                    merged.counts.dead_large[dead.member as usize] += large;
                 }
             }
             merged.maps.push(build(&entries, &options));
@@ -296,15 +309,11 @@ impl Core {
     ) {
         self.view.publish(|next| {
             for (shard, map) in shards.zip(maps) {
-                let mut index = (*next.shards[shard]).clone();
+                let index = Arc::make_mut(&mut next.shards[shard]);
                 index
                     .generations
                     .retain(|entry| !old.contains(&entry.generation.id));
-                index.insert(ShardGeneration {
-                    generation: Arc::clone(generation),
-                    map: Arc::new(map),
-                });
-                next.shards[shard] = Arc::new(index);
+                next.add_map(shard, generation, map);
             }
         });
     }
@@ -313,27 +322,19 @@ impl Core {
     fn forget_generations(&self, ids: &[u64]) {
         self.view.publish(|next| {
             for shard in &mut next.shards {
-                let mut index = (**shard).clone();
+                let index = Arc::make_mut(shard);
                 index
                     .generations
                     .retain(|entry| !ids.contains(&entry.generation.id));
-                *shard = Arc::new(index);
             }
         });
     }
 
     /// Maps of all blocks as one generation, as after a crash: on both cores, from the hash lists.
-    pub fn rebuild(&self, handles: &[(u32, Arc<BlockHandle>)]) -> Result<Version, StoreError> {
-        let mut members: Vec<(Member, Arc<BlockHandle>)> = handles
-            .iter()
-            .map(|(slot, handle)| {
-                let member = Member {
-                    slot: *slot,
-                    id: handle.id(),
-                };
-                (member, Arc::clone(handle))
-            })
-            .collect();
+    pub fn rebuild(
+        &self,
+        mut members: Vec<(Member, Arc<BlockHandle>)>,
+    ) -> Result<Version, StoreError> {
         members.sort_by_key(|(_, handle)| handle.block.record().max_time);
         let records = || members.iter().map(|(_, handle)| handle.block.record());
         let elements: u64 = records().map(|record| record.elements).sum();
@@ -380,29 +381,18 @@ impl Core {
                     .map(|thread| thread.join().expect("a build does not panic"));
                 mine.chain(joined).collect()
             });
-        let mut live = vec![0; members.len()];
-        let mut dead_large = vec![0; members.len()];
+        let mut counts = MemberCounts::new(members.len());
         for done in results {
             for (nth, merged) in done? {
-                for (sum, part) in live.iter_mut().zip(&merged.live) {
-                    *sum += part;
-                }
-                for (sum, part) in dead_large.iter_mut().zip(&merged.dead_large) {
-                    *sum += part;
-                }
+                counts.add(&merged.counts);
                 for (shard, map) in groups[nth].clone().zip(merged.maps) {
-                    let mut index = (*version.shards[shard]).clone();
-                    index.insert(ShardGeneration {
-                        generation: Arc::clone(&generation),
-                        map: Arc::new(map),
-                    });
-                    version.shards[shard] = Arc::new(index);
+                    version.add_map(shard, &generation, map);
                 }
             }
         }
-        for (((_, handle), live), dead) in members.iter().zip(live).zip(dead_large) {
-            handle.set_live(live);
-            handle.set_dead_large(dead);
+        for (nth, (_, handle)) in members.iter().enumerate() {
+            handle.set_live(counts.live[nth]);
+            handle.set_dead_large(counts.dead_large[nth]);
         }
         Ok(version)
     }

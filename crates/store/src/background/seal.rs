@@ -16,13 +16,12 @@ use crate::cache::record_cache::RecordCache;
 use crate::core::Core;
 use crate::core::change::Change;
 use crate::core::state::counters::Counters;
-use crate::core::version::{BlockHandle, LogHandle, Version};
+use crate::core::version::{BlockHandle, LogHandle, Member, Version};
 use crate::disk::space::Held;
 use crate::element::Element;
-use crate::extent::UNIT_BYTES;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
-use crate::{KeyHash, Options, StoreError};
+use crate::{KeyHash, StoreError};
 
 /// Additional fingerprint bits in a generation of few blocks. It is small, and asked before the
 /// large ones.
@@ -98,6 +97,19 @@ impl<'c> Output<'c> {
         Ok(())
     }
 
+    /// As [`Output::push`], without the value of an element that has expired at this second.
+    pub fn push_at(
+        &mut self,
+        now: u64,
+        hash: KeyHash,
+        element: &Element<'_>,
+    ) -> Result<(), StoreError> {
+        match element.expired(now) {
+            true => self.push(hash, &element.ended()),
+            false => self.push(hash, element),
+        }
+    }
+
     /// Adds the element to the map's entries: one entry for each key and block, the newest block
     /// first.
     fn enter(&mut self, hash: KeyHash) {
@@ -149,7 +161,12 @@ impl<'c> Output<'c> {
             return Ok(());
         };
         let (record, block) = writer.finish().map_err(|error| self.core.failed(error))?;
-        let kept = round_up(&self.core.options, record.extent.bytes());
+        // In whole parts; a block of full size has 128. So a new block often fits into the space of
+        // an old one.
+        let kept = record
+            .extent
+            .bytes()
+            .next_multiple_of(self.core.block_part());
         self.core.space.shorten(&mut held, kept);
         self.finished.push((block, held));
         Ok(())
@@ -187,12 +204,6 @@ impl<'c> Output<'c> {
     }
 }
 
-/// The bytes to allocate for a block, in whole parts; a block of full size has 128 parts. So a new
-/// block often fits into the space of an old one.
-fn round_up(options: &Options, bytes: u64) -> u64 {
-    bytes.next_multiple_of((options.block_bytes / 128).next_multiple_of(UNIT_BYTES))
-}
-
 /// Blocks that are written and durable, but in no version yet.
 pub(crate) struct Sealed {
     pub blocks: Vec<(Block, Held)>,
@@ -206,7 +217,7 @@ impl Sealed {
         self,
         core: &Core,
         sealed_logs: Vec<u64>,
-        removed: Vec<(u32, u64)>,
+        removed: Vec<Member>,
     ) -> Result<Change, StoreError> {
         let mut added = Vec::with_capacity(self.blocks.len());
         let (mut min_time, mut max_time) = (u64::MAX, 0);
@@ -215,11 +226,7 @@ impl Sealed {
             min_time = min_time.min(record.min_time);
             max_time = max_time.max(record.max_time);
             let live = record.elements;
-            let large = block
-                .large()
-                .iter()
-                .map(|place| core.large.holder(&core.space, place.extent))
-                .collect::<Result<_, _>>()?;
+            let large = core.large.holders(&core.space, block.large())?;
             added.push(Arc::new(BlockHandle::new(block, held, large, live)));
         }
         Ok(Change {
@@ -310,11 +317,7 @@ impl Core {
                     kept.key(hash, element.time);
                 }
             }
-            if element.expired(now) {
-                output.push(hash, &element.ended())?;
-            } else {
-                output.push(hash, &element)?;
-            }
+            output.push_at(now, hash, &element)?;
         }
         drop(sorted);
         if let Some(kept) = kept {

@@ -94,10 +94,6 @@ fn keys(run: &[u8], size: usize) -> Vec<(Vec<u8>, u64)> {
 fn check_found(run: &[u8], found: &FoundVersion<'_>, at: u64) {
     assert!(found.time <= at, "no newer than asked for");
     assert!(found.value.len() <= run.len(), "a value within the run");
-    if let Some(place) = found.place_in(run) {
-        assert_eq!(run[place], *found.value);
-    }
-    assert_eq!(found.expired(u64::MAX), found.expiry != 0);
 }
 
 /// A scan and a verification of a block with these data pages and no head.
@@ -109,33 +105,24 @@ fn scan(run: &[u8], size: usize) {
     device.write(0, &aligned, TAG).expect("a device in memory");
     let record = BlockRecord {
         id: ID,
-        extent: Extent {
-            first: 0,
-            pages: pages as u32 + 2,
-        },
+        extent: Extent::new(0, pages as u32 + 2),
         data_pages: (run.len() / size) as u32,
         head_pages: 2,
         page_bytes: size as u32,
         elements: 1,
-        min_time: 0,
-        max_time: 0,
-        key_value_bytes: 0,
-        first_order: 0,
         last_order: u64::MAX,
-        tombstones: 0,
-        expiring: 0,
-        large: 0,
         meta_pages: 1,
+        ..BlockRecord::default()
     };
     let hasher = Hasher::new([1; 16]);
-    let mut scan = BlockScan::of_record(Arc::clone(&device), &record, hasher.clone(), 0, TAG);
+    let mut scan = BlockScan::new(Arc::clone(&device), &record, hasher.clone(), 0, TAG);
     walk(&mut scan, run.len());
     assert!(!verify_block(&*device, &record, &hasher).is_empty());
 }
 
 /// A scan to its end, over all damage.
 fn walk(scan: &mut BlockScan<Arc<FaultyDevice>>, bytes: usize) {
-    let mut last = KeyHash { order: 0, check: 0 };
+    let mut last = KeyHash::default();
     let mut steps = 0;
     loop {
         match scan.next_element() {
@@ -223,9 +210,6 @@ fn open(device: &Arc<FaultyDevice>, record: &BlockRecord) {
         assert_eq!(halves, all);
     }
     assert!(block.bytes_in_dram() >= size_of::<Block>());
-    let from = record.first_order / 2 + record.last_order / 2;
-    let read_ahead = 64 << 10;
-    let mut scan =
-        BlockScan::starting_at(Arc::clone(device), &block, from, hasher, read_ahead, TAG);
+    let mut scan = BlockScan::new(Arc::clone(device), record, hasher, 64 << 10, TAG);
     walk(&mut scan, PAGE_SIZE * record.extent.pages as usize);
 }

@@ -58,12 +58,6 @@ impl HashEntry {
             flags,
         })
     }
-
-    /// Whether `self` may come before `next`. Entries are in the order of their hashes. Two entries
-    /// with equal hashes may be of different keys, so their times are not compared.
-    pub(crate) fn may_precede(&self, next: &HashEntry) -> bool {
-        self.key <= next.key
-    }
 }
 
 /// Where each shard's entries begin; the last number is how many there are.

@@ -16,7 +16,7 @@
 //! block and number are right, or an error that names the place. It never reads beyond the run.
 
 use std::borrow::Cow;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use senko_io::le::{u16_at, u32_at};
 
@@ -344,32 +344,6 @@ impl<'b> FoundVersion<'b> {
             expiry: header.expiry,
             value,
         }
-    }
-
-    /// Whether this version is a deletion.
-    pub fn is_tombstone(&self) -> bool {
-        self.flags & element::TOMBSTONE != 0
-    }
-
-    /// Whether the value is in its own extent; then these bytes are a reference to it.
-    pub fn is_large(&self) -> bool {
-        self.flags & element::LARGE != 0
-    }
-
-    /// Whether the version has expired at this Unix second.
-    pub fn expired(&self, now_seconds: u64) -> bool {
-        self.expiry != 0 && now_seconds >= self.expiry
-    }
-
-    /// Where the value lies in the searched bytes, if it is in one piece. A caller who keeps the
-    /// bytes need not copy it.
-    pub fn place_in(&self, bytes: &[u8]) -> Option<Range<usize>> {
-        let Cow::Borrowed(value) = &self.value else {
-            return None;
-        };
-        let from = (value.as_ptr() as usize).checked_sub(bytes.as_ptr() as usize)?;
-        let to = from.checked_add(value.len())?;
-        (to <= bytes.len()).then_some(from..to)
     }
 
     /// The element, with the key that was looked up.

@@ -16,7 +16,7 @@ pub const MIN_PAGE_BYTES: usize = PAGE_SIZE;
 pub const MAX_PAGE_BYTES: usize = 32_768;
 
 /// Where a sorted block lies and what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockRecord {
     /// Unique in the store, never used again.
     pub id: u64,
@@ -112,10 +112,7 @@ impl BlockRecord {
         let half = |at: usize| u32_at(from, at);
         let record = BlockRecord {
             id: word(0),
-            extent: Extent {
-                first: word(8),
-                pages: half(16),
-            },
+            extent: Extent::new(word(8), half(16)),
             data_pages: half(20),
             head_pages: half(24),
             page_bytes: half(28),
@@ -143,9 +140,8 @@ impl BlockRecord {
         }
         let pages = u64::from(self.data_pages) * u64::from(self.device_pages())
             + u64::from(self.head_pages);
-        let end = self.extent.first.checked_add(u64::from(self.extent.pages));
         if pages > u64::from(self.extent.pages)
-            || end.is_none_or(|end| end > u64::MAX / PAGE_SIZE as u64)
+            || !self.extent.lies_within(u64::MAX / PAGE_SIZE as u64)
         {
             return Err("a block reaches beyond its extent");
         }
@@ -182,10 +178,7 @@ mod tests {
     fn layout() {
         let record = BlockRecord {
             id: 1,
-            extent: Extent {
-                first: 2,
-                pages: 320,
-            },
+            extent: Extent::new(2, 320),
             data_pages: 4,
             head_pages: 5,
             page_bytes: 8192,

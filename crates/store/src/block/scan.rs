@@ -12,9 +12,9 @@ use std::ops::{Deref, RangeInclusive};
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
+use super::damage;
 use super::page::{BadPage, PageFormat, header_in};
 use super::record::BlockRecord;
-use super::{Block, damage};
 use crate::element::{Element, ElementHeader};
 use crate::{Hasher, KeyHash, StoreError};
 
@@ -39,8 +39,6 @@ pub struct BlockScan<D> {
     began: u32,
     /// An element that goes over pages, put together.
     long: Vec<u8>,
-    /// Elements with a smaller `order` are stepped over.
-    from: u64,
     last: Option<KeyHash>,
     current: Option<(KeyHash, ElementHeader, Place)>,
     /// Whether elements must come in the order of their hashes.
@@ -63,38 +61,8 @@ where
     D: Deref<Target: Device>,
 {
     /// Begins at the block's first element, with a buffer of about `read_ahead` bytes (at least two
-    /// pages of the block).
+    /// pages of the block). The block's head is not read.
     pub fn new(
-        device: D,
-        block: &Block,
-        hasher: Hasher,
-        read_ahead: usize,
-        tag: Tag,
-    ) -> BlockScan<D> {
-        BlockScan::of_record(device, block.record(), hasher, read_ahead, tag)
-    }
-
-    /// Begins at the first element whose `order` is not smaller than `from`.
-    pub fn starting_at(
-        device: D,
-        block: &Block,
-        from: u64,
-        hasher: Hasher,
-        read_ahead: usize,
-        tag: Tag,
-    ) -> BlockScan<D> {
-        let mut scan = BlockScan::new(device, block, hasher, read_ahead, tag);
-        scan.from = from;
-        if from > block.record.last_order {
-            scan.page = scan.record.data_pages;
-        } else if from > block.record.first_order {
-            scan.page = block.index.find(from).first;
-        }
-        scan
-    }
-
-    /// Scans a block whose head cannot be read, from the first element on.
-    pub fn of_record(
         device: D,
         record: &BlockRecord,
         hasher: Hasher,
@@ -117,7 +85,6 @@ where
             left: 0,
             began: 0,
             long: Vec::new(),
-            from: 0,
             last: None,
             current: None,
             ordered: true,
@@ -148,19 +115,10 @@ where
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
-        loop {
-            match self.step() {
-                Ok(Some((hash, _, _))) if hash.order < self.from => {}
-                Ok(next) => {
-                    self.current = next;
-                    return Ok(next.map(|(hash, _, _)| hash));
-                }
-                Err(error) => {
-                    self.stopped = Some(error.clone());
-                    return Err(error);
-                }
-            }
-        }
+        self.current = self.step().inspect_err(|error| {
+            self.stopped = Some(error.clone());
+        })?;
+        Ok(self.current.map(|(hash, ..)| hash))
     }
 
     /// The element that the scan is at; `None` before the first, at the end and at damage.

@@ -5,14 +5,13 @@
 //! It continues after damage, so one run finds all of it. It needs the memory of a scan and of one
 //! page of the hash list.
 
-use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+use senko_io::{Device, Purpose, Tag};
 
-use super::frame;
 use super::hash_list::{ENTRIES_PER_PAGE, HashEntry};
 use super::head::{self, Meta};
-use super::read_meta;
 use super::record::BlockRecord;
 use super::scan::BlockScan;
+use super::{read_head, read_meta};
 use crate::element::{EXPIRY, Element, ExtentRef};
 use crate::{Hasher, KeyHash, StoreError};
 
@@ -25,6 +24,22 @@ pub struct Problem {
     pub what: String,
 }
 
+impl Problem {
+    /// An error. `offset` is the place of one that does not name its own.
+    pub(crate) fn of(offset: u64, error: &StoreError) -> Problem {
+        match error {
+            StoreError::Damaged { what, offset } => Problem {
+                offset: *offset,
+                what: what.clone(),
+            },
+            other => Problem {
+                offset,
+                what: other.to_string(),
+            },
+        }
+    }
+}
+
 const READ_AHEAD: usize = 1 << 20;
 const TAG: Tag = Tag::store(Purpose::Recover);
 
@@ -32,13 +47,9 @@ const TAG: Tag = Tag::store(Purpose::Recover);
 /// it was written.
 pub fn verify_block(device: &dyn Device, record: &BlockRecord, hasher: &Hasher) -> Vec<Problem> {
     let mut problems = Problems(Vec::new());
-    let meta = match read_meta(device, record, TAG) {
-        Ok(meta) => Some(meta),
-        Err(error) => {
-            problems.error(record.head_offset(0), &error);
-            None
-        }
-    };
+    let meta = read_meta(device, record)
+        .map_err(|error| problems.note(Problem::of(record.head_offset(0), &error)))
+        .ok();
     if record.extent.end() > device.pages() {
         return problems.0;
     }
@@ -51,7 +62,7 @@ pub fn verify_block(device: &dyn Device, record: &BlockRecord, hasher: &Hasher) 
         seen: Seen::default(),
         problems,
     };
-    let mut scan = BlockScan::of_record(device, record, hasher.clone(), READ_AHEAD, TAG);
+    let mut scan = BlockScan::new(device, record, hasher.clone(), READ_AHEAD, TAG);
     let mut damaged = false;
     loop {
         let page = scan.page();
@@ -74,7 +85,8 @@ pub fn verify_block(device: &dyn Device, record: &BlockRecord, hasher: &Hasher) 
             }
             Err(error) => {
                 damaged = true;
-                walk.problems.error(record.page_offset(page), &error);
+                let offset = record.page_offset(page);
+                walk.problems.note(Problem::of(offset, &error));
                 if !scan.skip_damage() {
                     break;
                 }
@@ -87,22 +99,15 @@ pub fn verify_block(device: &dyn Device, record: &BlockRecord, hasher: &Hasher) 
 struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Notes a problem, unless it equals the last one.
     fn add(&mut self, offset: u64, what: &str) {
-        let problem = Problem {
-            offset,
-            what: what.to_string(),
-        };
-        if self.0.last() != Some(&problem) {
-            self.0.push(problem);
-        }
+        let what = what.to_owned();
+        self.note(Problem { offset, what });
     }
 
-    /// Notes an error. `offset` is the place of an error that does not name one.
-    fn error(&mut self, offset: u64, error: &StoreError) {
-        match error {
-            StoreError::Damaged { what, offset } => self.add(*offset, what),
-            other => self.add(offset, &other.to_string()),
+    /// Notes a problem, unless it equals the last one.
+    fn note(&mut self, problem: Problem) {
+        if self.0.last() != Some(&problem) {
+            self.0.push(problem);
         }
     }
 }
@@ -212,8 +217,8 @@ struct HashReader<'d> {
     device: &'d dyn Device,
     record: &'d BlockRecord,
     meta: Option<&'d Meta>,
-    page: AlignedBuf,
-    /// The number of the hash-list page in `page`.
+    /// What is on the hash-list page of the number `held`.
+    payload: Vec<u8>,
     held: Option<u32>,
     next: usize,
     shard: usize,
@@ -231,7 +236,7 @@ impl<'d> HashReader<'d> {
             device,
             record,
             meta,
-            page: AlignedBuf::new(1),
+            payload: Vec::new(),
             held: None,
             next: 0,
             shard: 0,
@@ -247,25 +252,22 @@ impl<'d> HashReader<'d> {
             let number = self.record.meta_pages + nth as u32;
             if self.held != Some(number) {
                 self.held = Some(number);
-                let read = self
-                    .device
-                    .read(self.record.head() + u64::from(number), &mut self.page, TAG)
-                    .map_err(StoreError::io("reading the head of a block"));
-                let checked = read.and_then(|()| {
-                    frame::check(&self.page, self.record.id, number)
-                        .map(|_| ())
-                        .map_err(|what| StoreError::damaged(self.record.head_offset(number), what))
+                let kept = &mut self.payload;
+                kept.clear();
+                let pages = number..number + 1;
+                let read = read_head(self.device, self.record, pages, TAG, |_, payload| {
+                    kept.extend_from_slice(payload);
+                    Ok(())
                 });
-                if let Err(error) = checked {
-                    problems.error(self.record.head_offset(number), &error);
+                if let Err(error) = read {
+                    problems.note(Problem::of(self.record.head_offset(number), &error));
                     self.broken = true;
                     self.next = (nth + 1) * ENTRIES_PER_PAGE;
                     continue;
                 }
             }
             self.shard = meta.directory.shard_of(self.next, self.shard);
-            let payload = &self.page[PAGE_SIZE - frame::HEAD_PAYLOAD..];
-            let entry = head::entry(payload, self.next % ENTRIES_PER_PAGE, self.shard);
+            let entry = head::entry(&self.payload, self.next % ENTRIES_PER_PAGE, self.shard);
             if entry.is_some() {
                 return entry;
             }
@@ -290,29 +292,27 @@ impl<'d> HashReader<'d> {
             if next.key > entry.key || (next.key == entry.key && !damaged) {
                 return self.broken;
             }
-            if !damaged {
-                let number = self.record.meta_pages + (self.next / ENTRIES_PER_PAGE) as u32;
-                problems.add(
-                    self.record.head_offset(number),
-                    "the hash list has an element that the block has not",
-                );
-            }
-            self.next += 1;
+            self.step_over(damaged, problems);
         }
         self.broken || self.meta.is_none()
+    }
+
+    /// Steps over an entry whose element does not come. If none may be missing, that is a problem.
+    fn step_over(&mut self, damaged: bool, problems: &mut Problems) {
+        if !damaged {
+            let number = self.record.meta_pages + (self.next / ENTRIES_PER_PAGE) as u32;
+            problems.add(
+                self.record.head_offset(number),
+                "the hash list has an element that the block has not",
+            );
+        }
+        self.next += 1;
     }
 
     /// At the end of the elements: reports entries that the list has beyond them.
     fn rest(&mut self, damaged: bool, problems: &mut Problems) {
         while self.peek(problems).is_some() {
-            let number = self.record.meta_pages + (self.next / ENTRIES_PER_PAGE) as u32;
-            if !damaged {
-                problems.add(
-                    self.record.head_offset(number),
-                    "the hash list has an element that the block has not",
-                );
-            }
-            self.next += 1;
+            self.step_over(damaged, problems);
         }
     }
 }

@@ -105,19 +105,9 @@ impl<'d> BlockWriter<'d> {
         let record = BlockRecord {
             id,
             extent,
-            data_pages: 0,
-            head_pages: 0,
             page_bytes: page_bytes as u32,
-            elements: 0,
             min_time: u64::MAX,
-            max_time: 0,
-            key_value_bytes: 0,
-            first_order: 0,
-            last_order: 0,
-            tombstones: 0,
-            expiring: 0,
-            large: 0,
-            meta_pages: 0,
+            ..BlockRecord::default()
         };
         BlockWriter {
             device,

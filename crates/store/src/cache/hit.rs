@@ -2,6 +2,7 @@
 //! The elements that a look-up finds in a log, in a block, or in the cache of records.
 
 use crate::block::FoundVersion;
+use crate::element::Element;
 use crate::log::LogElement;
 
 /// The version of a key that a look-up found: a value, the reference to a large one, or a
@@ -12,6 +13,29 @@ pub(crate) struct Hit {
     pub time: u64,
     pub expiry: u64,
     pub value: Vec<u8>,
+}
+
+impl Hit {
+    /// A copy of an element's fields.
+    pub fn of(element: &Element<'_>) -> Hit {
+        Hit {
+            flags: element.flags,
+            time: element.time,
+            expiry: element.expiry,
+            value: element.value.to_vec(),
+        }
+    }
+
+    /// The element of the key that was looked up.
+    pub fn element<'a>(&'a self, key: &'a [u8]) -> Element<'a> {
+        Element {
+            flags: self.flags,
+            key,
+            value: &self.value,
+            time: self.time,
+            expiry: self.expiry,
+        }
+    }
 }
 
 impl From<LogElement> for Hit {

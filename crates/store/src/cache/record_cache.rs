@@ -91,24 +91,16 @@ pub(crate) enum TimeBound {
     UpTo(u64),
 }
 
-/// A lock and a counter, so that a test can run the same protocol under a scheduler that tries
-/// interleavings.
-pub(crate) trait Means {
-    /// A value behind a lock.
-    type Lock<T: Send>: Locked<T>;
-    /// A number that grows.
-    type Count: Counted;
-}
-
-/// See [`Means`].
-pub(crate) trait Locked<T> {
-    /// A value behind a lock, with this first value.
-    fn new(value: T) -> Self;
+/// A part behind a lock. A test runs the same protocol with the lock and counter of a scheduler
+/// that tries interleavings.
+pub(crate) trait Locked {
+    /// Puts it behind a lock.
+    fn new(part: Shard) -> Self;
     /// Runs `work` under the lock.
-    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R;
+    fn with<R>(&self, work: impl FnOnce(&mut Shard) -> R) -> R;
 }
 
-/// See [`Means`].
+/// A number that grows; see [`Locked`].
 pub(crate) trait Counted: Default {
     /// The count. A thread that reads it sees everything that happened before each counted
     /// [`Counted::add`].
@@ -117,20 +109,12 @@ pub(crate) trait Counted: Default {
     fn add(&self);
 }
 
-/// The lock and counter of real threads.
-pub(crate) enum Threads {}
-
-impl Means for Threads {
-    type Lock<T: Send> = Mutex<T>;
-    type Count = AtomicU64;
-}
-
-impl<T> Locked<T> for Mutex<T> {
-    fn new(value: T) -> Mutex<T> {
-        Mutex::new(value)
+impl Locked for Mutex<Shard> {
+    fn new(part: Shard) -> Self {
+        Mutex::new(part)
     }
 
-    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+    fn with<R>(&self, work: impl FnOnce(&mut Shard) -> R) -> R {
         work(&mut self.lock())
     }
 }
@@ -159,36 +143,36 @@ pub(crate) struct CacheCounts {
 }
 
 /// The cache.
-pub(crate) struct RecordCache<M: Means = Threads> {
-    parts: Box<[M::Lock<Shard>]>,
+pub(crate) struct RecordCache<L = Mutex<Shard>, C = AtomicU64> {
+    parts: Box<[L]>,
     /// The bits of a hash's `order` that choose the part.
     part_bits: u32,
     /// The longest record that is kept.
     longest: usize,
-    seals: M::Count,
+    seals: C,
 }
 
-impl<M: Means> RecordCache<M> {
+impl<L: Locked, C: Counted> RecordCache<L, C> {
     /// A cache that takes at most `bytes`; `None` if that is too little for a cache. Memory is
     /// allocated when the first records enter.
-    pub fn new(bytes: u64) -> Option<RecordCache<M>> {
+    pub fn new(bytes: u64) -> Option<Self> {
         if bytes < MIN_BYTES {
             return None;
         }
-        let own = size_of::<RecordCache<M>>() as u64;
+        let own = size_of::<Self>() as u64;
         let mut parts = 1 << (bytes / PART_BYTES).clamp(1, PARTS).ilog2();
-        let share = |parts: u64| (bytes - own) / parts - size_of::<M::Lock<Shard>>() as u64;
+        let share = |parts: u64| (bytes - own) / parts - size_of::<L>() as u64;
         while share(parts) > shard::MAX_BYTES {
             parts *= 2;
         }
         let part_bits = parts.ilog2();
-        let part = |_| M::Lock::new(Shard::new(share(parts) as usize, part_bits));
+        let part = |_| L::new(Shard::new(share(parts) as usize, part_bits));
         let longest = Shard::new(share(parts) as usize, part_bits).longest();
         Some(RecordCache {
             parts: (0..parts).map(part).collect(),
             part_bits,
             longest,
-            seals: M::Count::default(),
+            seals: C::default(),
         })
     }
 
@@ -197,7 +181,7 @@ impl<M: Means> RecordCache<M> {
         FillTicket(self.seals.get())
     }
 
-    fn part(&self, hash: KeyHash) -> &M::Lock<Shard> {
+    fn part(&self, hash: KeyHash) -> &L {
         &self.parts[self.part_of(hash)]
     }
 
@@ -260,7 +244,7 @@ impl<M: Means> RecordCache<M> {
     /// Begins the sealing of a log that accepts no more writes. Pass each of its keys, with its
     /// newest time, to [`Sealing::key`]. When that is [done](Sealing::done), the log's block may be
     /// published.
-    pub fn seal(&self) -> Sealing<'_, M> {
+    pub fn seal(&self) -> Sealing<'_, L, C> {
         self.seals.add();
         Sealing {
             cache: self,
@@ -271,7 +255,7 @@ impl<M: Means> RecordCache<M> {
 
     /// The cache's contents and counters.
     pub fn counts(&self) -> CacheCounts {
-        let own = size_of::<Self>() + self.parts.len() * size_of::<M::Lock<Shard>>();
+        let own = size_of::<Self>() + self.parts.len() * size_of::<L>();
         let mut all = CacheCounts {
             bytes: own as u64,
             ..CacheCounts::default()
@@ -288,13 +272,13 @@ impl<M: Means> RecordCache<M> {
 }
 
 /// Passes the keys of a log that is being sealed to the cache.
-pub(crate) struct Sealing<'c, M: Means = Threads> {
-    cache: &'c RecordCache<M>,
+pub(crate) struct Sealing<'c, L, C> {
+    cache: &'c RecordCache<L, C>,
     part: usize,
     gathered: Vec<(KeyHash, u64)>,
 }
 
-impl<M: Means> Sealing<'_, M> {
+impl<L: Locked, C: Counted> Sealing<'_, L, C> {
     /// Passes a key with the time of its newest element in the log. Keys come in the order of their
     /// hashes, so that each lock serves many of them.
     pub fn key(&mut self, hash: KeyHash, time: u64) {

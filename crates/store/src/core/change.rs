@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use crate::StoreError;
 use crate::core::Core;
-use crate::core::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
+use crate::core::version::{BlockHandle, Generation, Member, Version};
 use crate::disk::superblock::Manifest;
 use crate::index::ShardMap;
 
 /// A change of the sealed part of the store.
 pub(crate) struct Change {
     pub sealed_logs: Vec<u64>,
-    /// Slots and numbers of the blocks to remove.
-    pub removed: Vec<(u32, u64)>,
+    /// The blocks to remove.
+    pub removed: Vec<Member>,
     /// Blocks to add, which together form one generation.
     pub added: Vec<Arc<BlockHandle>>,
     /// The generation's maps, one a shard.
@@ -32,18 +32,12 @@ impl Change {
     /// Adds the new blocks to the manifest, and removes the old ones from it. The other blocks'
     /// counts of live elements are brought up to date, from `version`.
     pub fn enter(&self, manifest: &mut Manifest, version: &Version) {
-        let gone = |id: u64| self.removed.iter().any(|&(_, removed)| removed == id);
+        let gone = |id: u64| self.removed.iter().any(|removed| removed.id == id);
         manifest
             .logs
             .retain(|log| !self.sealed_logs.contains(&log.id));
         manifest.blocks.retain(|(record, _)| !gone(record.id));
-        let live: HashMap<u64, u64> = version
-            .blocks()
-            .map(|(_, handle)| (handle.id(), handle.live()))
-            .collect();
-        for (record, count) in &mut manifest.blocks {
-            *count = live.get(&record.id).copied().unwrap_or(*count);
-        }
+        refresh_live(manifest, version);
         for handle in &self.added {
             manifest
                 .blocks
@@ -58,11 +52,8 @@ impl Change {
             .logs
             .retain(|log| !self.sealed_logs.contains(&log.log.id()));
         if !self.added.is_empty() {
-            let members = self.added.into_iter().map(|handle| {
-                let id = handle.id();
-                let slot = version.add_block(handle);
-                Member { slot, id }
-            });
+            let added = self.added.into_iter();
+            let members = added.map(|handle| version.add_block(handle));
             let generation = Arc::new(Generation {
                 id: generation,
                 members: members.collect(),
@@ -70,22 +61,24 @@ impl Change {
                 max_time: self.max_time,
                 elements: self.elements,
             });
-            for (shard, map) in version.shards.iter_mut().zip(self.maps) {
-                let mut index = (**shard).clone();
-                index.insert(ShardGeneration {
-                    generation: Arc::clone(&generation),
-                    map: Arc::new(map),
-                });
-                *shard = Arc::new(index);
+            for (shard, map) in self.maps.into_iter().enumerate() {
+                version.add_map(shard, &generation, map);
             }
         }
-        for (slot, id) in self.removed {
-            if let Some(place) = version.slots.get_mut(slot as usize)
-                && place.as_ref().is_some_and(|handle| handle.id() == id)
-            {
-                *place = None;
-            }
+        for member in self.removed {
+            version.remove_block(member);
         }
+    }
+}
+
+/// Brings the manifest's counts of live elements up to date.
+pub(crate) fn refresh_live(manifest: &mut Manifest, version: &Version) {
+    let live: HashMap<u64, u64> = version
+        .blocks()
+        .map(|(member, handle)| (member.id, handle.live()))
+        .collect();
+    for (record, count) in &mut manifest.blocks {
+        *count = live.get(&record.id).copied().unwrap_or(*count);
     }
 }
 

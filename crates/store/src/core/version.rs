@@ -154,6 +154,15 @@ pub(crate) struct Member {
     pub id: u64,
 }
 
+impl Member {
+    fn new(slot: usize, handle: &BlockHandle) -> Member {
+        Member {
+            slot: slot as u32,
+            id: handle.id(),
+        }
+    }
+}
+
 /// Blocks that share one map in each shard. Members are ordered by time, oldest first.
 #[derive(Debug)]
 pub(crate) struct Generation {
@@ -176,16 +185,6 @@ pub(crate) struct ShardGeneration {
 #[derive(Clone, Default)]
 pub(crate) struct ShardIndex {
     pub generations: Vec<ShardGeneration>,
-}
-
-impl ShardIndex {
-    /// Adds a generation in the order of times.
-    pub fn insert(&mut self, new: ShardGeneration) {
-        let at = self
-            .generations
-            .partition_point(|old| old.generation.max_time > new.generation.max_time);
-        self.generations.insert(at, new);
-    }
 }
 
 /// One state of the store.
@@ -227,10 +226,12 @@ impl Version {
         (handle.id() == member.id).then_some(handle)
     }
 
-    /// All blocks, with their slots.
-    pub fn blocks(&self) -> impl Iterator<Item = (u32, &Arc<BlockHandle>)> {
-        let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(slot, handle)| Some((slot as u32, handle.as_ref()?)))
+    /// All blocks.
+    pub fn blocks(&self) -> impl Iterator<Item = (Member, &Arc<BlockHandle>)> {
+        self.slots.iter().enumerate().filter_map(|(slot, handle)| {
+            let handle = handle.as_ref()?;
+            Some((Member::new(slot, handle), handle))
+        })
     }
 
     /// A copy of the version, to be changed and then swapped in.
@@ -248,7 +249,7 @@ impl Version {
     }
 
     /// Puts a block into a free slot.
-    pub fn add_block(&mut self, handle: Arc<BlockHandle>) -> u32 {
+    pub fn add_block(&mut self, handle: Arc<BlockHandle>) -> Member {
         let slot = self
             .slots
             .iter()
@@ -257,34 +258,40 @@ impl Version {
                 self.slots.push(None);
                 self.slots.len() - 1
             });
+        let member = Member::new(slot, &handle);
         self.slots[slot] = Some(handle);
-        slot as u32
+        member
     }
 
-    /// DRAM that grows with the keys: maps, and the blocks' page indexes.
-    pub fn index_bytes(&self) -> IndexBytes {
-        let mut bytes = IndexBytes::default();
-        for shard in &self.shards {
-            for entry in &shard.generations {
-                bytes.maps += (entry.map.bytes() + size_of::<ShardGeneration>()) as u64;
-            }
+    /// No longer shows a block.
+    pub fn remove_block(&mut self, member: Member) {
+        if self.block(member).is_some() {
+            self.slots[member.slot as usize] = None;
         }
-        for (_, handle) in self.blocks() {
-            bytes.blocks += (handle.block.bytes_in_dram() + size_of::<BlockHandle>()) as u64;
-        }
-        bytes.logs = self
-            .logs
-            .iter()
-            .map(|log| log.log.index_bytes() as u64)
-            .sum();
-        bytes
     }
-}
 
-/// DRAM by its use.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct IndexBytes {
-    pub maps: u64,
-    pub blocks: u64,
-    pub logs: u64,
+    /// Adds a generation's map of a shard, in the order of times.
+    pub fn add_map(&mut self, shard: usize, generation: &Arc<Generation>, map: ShardMap) {
+        let generations = &mut Arc::make_mut(&mut self.shards[shard]).generations;
+        let at = generations.partition_point(|old| old.generation.max_time > generation.max_time);
+        let new = ShardGeneration {
+            generation: Arc::clone(generation),
+            map: Arc::new(map),
+        };
+        generations.insert(at, new);
+    }
+
+    /// DRAM of the maps, in bytes. It grows with the keys.
+    pub fn map_bytes(&self) -> usize {
+        let entries = self.shards.iter().flat_map(|shard| &shard.generations);
+        let bytes = entries.map(|entry| entry.map.bytes() + size_of::<ShardGeneration>());
+        bytes.sum()
+    }
+
+    /// DRAM of the blocks with their page indexes, in bytes. It grows with the keys.
+    pub fn block_bytes(&self) -> usize {
+        let handles = self.blocks().map(|(_, handle)| handle);
+        let bytes = handles.map(|handle| handle.block.bytes_in_dram() + size_of::<BlockHandle>());
+        bytes.sum()
+    }
 }

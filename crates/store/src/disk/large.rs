@@ -26,8 +26,19 @@ pub(crate) struct LargeValues {
 }
 
 impl LargeValues {
-    /// The shared holder of a large value's extent that a log or block names.
-    pub fn holder(&self, space: &Arc<Space>, extent: Extent) -> Result<Arc<Held>, StoreError> {
+    /// The shared holders of large values that a log or block names.
+    pub fn holders(
+        &self,
+        space: &Arc<Space>,
+        places: &[ExtentRef],
+    ) -> Result<Vec<Arc<Held>>, StoreError> {
+        let places = places.iter();
+        places
+            .map(|place| self.holder(space, place.extent))
+            .collect()
+    }
+
+    fn holder(&self, space: &Arc<Space>, extent: Extent) -> Result<Arc<Held>, StoreError> {
         let mut holders = self.holders.lock();
         if let Some(held) = holders.get(&extent.first).and_then(Weak::upgrade) {
             return Ok(held);
@@ -51,18 +62,12 @@ impl LargeValues {
 
 /// Reads a value that lies in its own extent, and checks its checksum.
 pub(crate) fn read(device: &dyn Device, place: &ExtentRef) -> Result<Vec<u8>, StoreError> {
-    let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
+    let damaged = |what| StoreError::damaged(place.extent.offset(), what);
     let pages = place.bytes.div_ceil(PAGE_SIZE as u64);
-    let inside = place
-        .extent
-        .first
-        .checked_add(pages)
-        .is_some_and(|end| end <= device.pages());
+    let end = place.extent.first.checked_add(pages);
+    let inside = end.is_some_and(|end| end <= device.pages());
     if !inside || pages > u64::from(place.extent.pages) || place.bytes > MAX_VALUE_BYTES {
-        return Err(StoreError::damaged(
-            offset,
-            "a large value lies beyond its extent",
-        ));
+        return Err(damaged("a large value lies beyond its extent"));
     }
     let mut value = Vec::with_capacity(place.bytes as usize);
     let mut buffer = AlignedBuf::new(PIECE_PAGES.min(pages as usize).max(1));
@@ -78,10 +83,7 @@ pub(crate) fn read(device: &dyn Device, place: &ExtentRef) -> Result<Vec<u8>, St
         left -= bytes as u64;
     }
     if crc32c::crc32c(&value) != place.crc {
-        return Err(StoreError::damaged(
-            offset,
-            "the checksum of a large value does not match",
-        ));
+        return Err(damaged("the checksum of a large value does not match"));
     }
     Ok(value)
 }

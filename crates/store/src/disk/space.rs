@@ -33,8 +33,6 @@ use senko_io::Device;
 mod release; // gives free space back to the file system
 mod runs; // a set of units
 
-pub(crate) use release::Released;
-
 use runs::Runs;
 
 use crate::StoreError;
@@ -276,7 +274,7 @@ impl Space {
             && units > 0;
         if !whole || !self.free.lock().claim(first, units) {
             return Err(StoreError::damaged(
-                extent.first.saturating_mul(senko_io::PAGE_SIZE as u64),
+                extent.offset(),
                 format!(
                     "the manifest names an extent of {} pages that overlaps another or lies beyond the end of the file ({} pages)",
                     extent.pages,
@@ -284,11 +282,7 @@ impl Space {
                 ),
             ));
         }
-        Ok(Held {
-            extent,
-            space: Arc::clone(self),
-            log: false,
-        })
+        Ok(self.held(extent))
     }
 
     /// As [`Space::claim`], for a log of `bytes`.
@@ -327,14 +321,10 @@ impl Space {
         {
             free.used += units;
             free.least = free.least.min(free.stored());
-            return Ok(Held {
-                extent: Extent {
-                    first: first * UNIT_PAGES,
-                    pages: (units * UNIT_PAGES) as u32,
-                },
-                space: Arc::clone(self),
-                log: true,
-            });
+            let pages = (units * UNIT_PAGES) as u32;
+            let mut held = self.held(Extent::new(first * UNIT_PAGES, pages));
+            held.log = true;
+            return Ok(held);
         }
         free.give_up_logs();
         free.log_units = units;
@@ -397,16 +387,17 @@ impl Space {
                 Err(error) => return Err(error),
             }
         };
-        Ok(Held {
-            extent: Extent {
-                first: first * UNIT_PAGES,
-                pages: u32::try_from(units * UNIT_PAGES).map_err(|_| {
-                    StoreError::Invalid(format!("an extent of {units} units is too large"))
-                })?,
-            },
+        let pages = u32::try_from(units * UNIT_PAGES)
+            .map_err(|_| StoreError::Invalid(format!("an extent of {units} units is too large")))?;
+        Ok(self.held(Extent::new(first * UNIT_PAGES, pages)))
+    }
+
+    fn held(self: &Arc<Space>, extent: Extent) -> Held {
+        Held {
+            extent,
             space: Arc::clone(self),
             log: false,
-        })
+        }
     }
 
     /// Whether the next log finds `bytes` in one piece. The free space may be large enough in
@@ -588,6 +579,8 @@ mod tests {
     use super::*;
     use senko_io::faulty::FaultyDevice;
 
+    const UNIT: u64 = UNIT_BYTES;
+
     fn space(pages: u64, max_bytes: Option<u64>) -> Arc<Space> {
         Space::new(FaultyDevice::new(pages, 1), max_bytes)
     }
@@ -600,18 +593,11 @@ mod tests {
         assert_eq!(space.bytes().0, 9 * 65_536);
         drop(held);
         let whole = space.allocate(8 * 65_536).unwrap();
-        assert_eq!(
-            whole.extent(),
-            Extent {
-                first: 16,
-                pages: 128
-            }
-        );
+        assert_eq!(whole.extent(), Extent::new(16, 128));
     }
 
     #[test]
     fn what_is_kept_for_logs_is_given_up_at_need() {
-        const UNIT: u64 = 65_536;
         let space = space(16 * 9, None);
         let log = space.allocate_log(3 * UNIT).unwrap();
         let place = log.extent();
@@ -633,14 +619,10 @@ mod tests {
     /// within the bound.
     #[test]
     fn the_place_of_the_last_log_is_kept() {
-        const UNIT: u64 = 65_536;
         for max_bytes in [None, Some(9 * UNIT)] {
             let pages = if max_bytes.is_some() { 16 * 12 } else { 16 * 9 };
             let space = space(pages, max_bytes);
-            let place = Extent {
-                first: 16,
-                pages: 48,
-            };
+            let place = Extent::new(16, 48);
             let found = space.claim_log(place, 3 * UNIT).unwrap();
             let next = space.allocate_log(3 * UNIT).unwrap();
             space.keep_place_for_log();
@@ -661,7 +643,6 @@ mod tests {
 
     #[test]
     fn pieces_are_no_place_for_a_log() {
-        const UNIT: u64 = 65_536;
         let space = space(16 * 9, None);
         let held: Vec<Held> = (0..8).map(|_| space.allocate(UNIT).unwrap()).collect();
         // Every other unit is free: four in total.
@@ -686,43 +667,11 @@ mod tests {
     #[test]
     fn an_extent_is_claimed_once() {
         let space = space(16 * 9, None);
-        let extent = Extent {
-            first: 32,
-            pages: 32,
-        };
+        let extent = Extent::new(32, 32);
         let held = space.claim(extent).unwrap();
-        assert!(
-            space
-                .claim(Extent {
-                    first: 48,
-                    pages: 32
-                })
-                .is_err()
-        );
-        assert!(
-            space
-                .claim(Extent {
-                    first: 0,
-                    pages: 16
-                })
-                .is_err()
-        );
-        assert!(
-            space
-                .claim(Extent {
-                    first: 128,
-                    pages: 32
-                })
-                .is_err()
-        );
-        assert!(
-            space
-                .claim(Extent {
-                    first: 130,
-                    pages: 16
-                })
-                .is_err()
-        );
+        for (first, pages) in [(48, 32), (0, 16), (128, 32), (130, 16)] {
+            assert!(space.claim(Extent::new(first, pages)).is_err(), "{first}");
+        }
         drop(held);
         assert!(space.claim(extent).is_ok());
     }

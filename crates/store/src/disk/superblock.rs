@@ -48,7 +48,7 @@ pub(crate) struct LogRecord {
 }
 
 /// The maps that a clean close saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SavedIndex {
     pub extent: Extent,
     pub bytes: u64,
@@ -84,11 +84,7 @@ impl Manifest {
         out.extend_from_slice(&self.last_time.to_le_bytes());
         out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.logs.len() as u32).to_le_bytes());
-        let index = self.index.unwrap_or(SavedIndex {
-            extent: Extent { first: 0, pages: 0 },
-            bytes: 0,
-            crc: 0,
-        });
+        let index = self.index.unwrap_or_default();
         out.extend_from_slice(&index.extent.first.to_le_bytes());
         out.extend_from_slice(&index.bytes.to_le_bytes());
         out.extend_from_slice(&index.extent.pages.to_le_bytes());
@@ -123,10 +119,7 @@ impl Manifest {
         let header = bytes.get(..HEADER_BYTES)?;
         let (blocks, logs) = (u32_at(header, 16) as usize, u32_at(header, 20) as usize);
         let index = SavedIndex {
-            extent: Extent {
-                first: u64_at(header, 24),
-                pages: u32_at(header, 40),
-            },
+            extent: Extent::new(u64_at(header, 24), u32_at(header, 40)),
             bytes: u64_at(header, 32),
             crc: u32_at(header, 44),
         };
@@ -152,10 +145,7 @@ impl Manifest {
             .chunks_exact(LOG_BYTES)
             .map(|entry| LogRecord {
                 id: u64_at(entry, 0),
-                extent: Extent {
-                    first: u64_at(entry, 8),
-                    pages: u32_at(entry, 16),
-                },
+                extent: Extent::new(u64_at(entry, 8), u32_at(entry, 16)),
                 pages: u32_at(entry, 20),
             });
         Some(Manifest {
@@ -279,10 +269,7 @@ impl Slot {
                 index,
                 fingerprint_bits: u32::from(page[69]),
             },
-            extent: Extent {
-                first: u64_at(page, 72),
-                pages: u32_at(page, 80),
-            },
+            extent: Extent::new(u64_at(page, 72), u32_at(page, 80)),
             bytes: u32_at(page, 84),
             crc: u32_at(page, 88),
         }))
@@ -303,24 +290,30 @@ pub(crate) enum CopyState {
 /// The copies with their pages, and the shape that the newest intact copy has. For `verify` and
 /// `repair`, which continue where an opening stops.
 pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shape>) {
-    let mut page = AlignedBuf::new(1);
     let mut best: Option<Slot> = None;
     let mut found = Vec::with_capacity(4);
     for &copy in COPIES.as_flattened() {
-        let read = device.read(copy, &mut page, Tag::store(Purpose::Recover));
-        let state = match read.map(|()| Slot::decode(&page)) {
-            Ok(Ok(Some(slot))) => {
+        let state = match read_copy(device, copy).and_then(|page| Slot::decode(&page)) {
+            Ok(Some(slot)) => {
                 if best.is_none_or(|best| slot.sequence > best.sequence) {
                     best = Some(slot);
                 }
                 CopyState::Whole
             }
-            Ok(Err(StoreError::NewerVersion { found, .. })) => CopyState::Newer(found),
-            Ok(_) | Err(_) => CopyState::Broken,
+            Err(StoreError::NewerVersion { found, .. }) => CopyState::Newer(found),
+            Ok(None) | Err(_) => CopyState::Broken,
         };
         found.push((copy, state));
     }
     (found, best.map(|slot| slot.shape))
+}
+
+fn read_copy(device: &dyn Device, copy: u64) -> Result<AlignedBuf, StoreError> {
+    let mut page = AlignedBuf::new(1);
+    device
+        .read(copy, &mut page, Tag::store(Purpose::Recover))
+        .map_err(StoreError::io("reading the superblock"))?;
+    Ok(page)
 }
 
 /// The contents of a device.
@@ -347,16 +340,23 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
+    fn new(shape: Shape, sequence: u64, place: Extent) -> Superblock {
+        Superblock {
+            shape,
+            sequence,
+            place,
+            held: None,
+            next: None,
+            doubtful: None,
+        }
+    }
+
     /// Whether the device begins with a superblock, whole or not.
     pub fn may_begin(device: &dyn Device) -> Result<bool, StoreError> {
         if device.pages() == 0 {
             return Ok(false);
         }
-        let mut page = AlignedBuf::new(1);
-        device
-            .read(0, &mut page, Tag::store(Purpose::Recover))
-            .map_err(StoreError::io("reading the superblock"))?;
-        Ok(&page[0..8] == MAGIC)
+        Ok(&read_copy(device, 0)?[0..8] == MAGIC)
     }
 
     /// Whether a page is one that the creation of a store writes before all copies of its
@@ -386,13 +386,10 @@ impl Superblock {
                 device.pages() * PAGE_SIZE as u64
             )));
         }
-        let mut page = AlignedBuf::new(1);
         let mut best: Option<Slot> = None;
         let (mut zero, mut ours) = (0, 0);
-        for copy in COPIES.as_flattened() {
-            device
-                .read(*copy, &mut page, Tag::store(Purpose::Recover))
-                .map_err(StoreError::io("reading the superblock"))?;
+        for &copy in COPIES.as_flattened() {
+            let page = read_copy(device, copy)?;
             zero += usize::from(page.iter().all(|&byte| byte == 0));
             ours += usize::from(&page[0..8] == MAGIC);
             if let Some(slot) = Slot::decode(&page)?
@@ -422,14 +419,7 @@ impl Superblock {
                 record.pages = record.pages.max(pages);
             }
         }
-        let superblock = Superblock {
-            shape: slot.shape,
-            sequence: slot.sequence,
-            place: slot.extent,
-            held: None,
-            next: None,
-            doubtful: None,
-        };
+        let superblock = Superblock::new(slot.shape, slot.sequence, slot.extent);
         Ok(OnDevice::Store(superblock, Box::new(manifest)))
     }
 
@@ -438,10 +428,7 @@ impl Superblock {
     pub fn mend_copies(device: &dyn Device) -> Result<(), StoreError> {
         let mut found = Vec::with_capacity(4);
         for &copy in COPIES.as_flattened() {
-            let mut page = AlignedBuf::new(1);
-            device
-                .read(copy, &mut page, Tag::store(Purpose::Recover))
-                .map_err(StoreError::io("reading the superblock"))?;
+            let page = read_copy(device, copy)?;
             let sequence = Slot::decode(&page)?.map(|slot| slot.sequence);
             found.push((copy, sequence, page));
         }
@@ -467,14 +454,7 @@ impl Superblock {
         space: &Arc<Space>,
         shape: Shape,
     ) -> Result<(Superblock, Manifest), StoreError> {
-        let mut superblock = Superblock {
-            shape,
-            sequence: 0,
-            place: Extent { first: 0, pages: 0 },
-            held: None,
-            next: None,
-            doubtful: None,
-        };
+        let mut superblock = Superblock::new(shape, 0, Extent::default());
         let manifest = Manifest {
             next_id: 1,
             ..Manifest::default()
@@ -577,14 +557,8 @@ fn write_commit(device: &dyn Device, slot: &Slot, manifest: &[u8]) -> Result<(),
 }
 
 fn read_manifest(device: &dyn Device, slot: &Slot) -> Result<Manifest, StoreError> {
-    let offset = slot.extent.first.saturating_mul(PAGE_SIZE as u64);
-    let damaged = |what: &str| StoreError::damaged(offset, what);
-    let inside = slot
-        .extent
-        .first
-        .checked_add(u64::from(slot.extent.pages))
-        .is_some_and(|end| end <= device.pages());
-    if !inside || u64::from(slot.bytes) > slot.extent.bytes() {
+    let damaged = |what: &str| StoreError::damaged(slot.extent.offset(), what);
+    if !slot.extent.lies_within(device.pages()) || u64::from(slot.bytes) > slot.extent.bytes() {
         return Err(damaged("the manifest lies beyond the end of the file"));
     }
     let pages = (slot.bytes as usize).div_ceil(PAGE_SIZE);

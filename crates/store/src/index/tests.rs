@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::bloom_map::{Column, Filter};
 use super::*;
 use crate::Hasher;
+use crate::fuzzing_tests::{corpus, run_seeds};
 use crate::hash::mix;
 
 fn entries(count: u32, blocks: u32, seed: u8, shard: Option<u8>) -> Vec<MapEntry> {
@@ -363,8 +364,7 @@ fn damaged_maps() {
 /// `SENKO_WRITE_CORPUS` set they are written first.
 #[test]
 fn fuzz_seeds() {
-    let folder =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/store_map");
+    let folder = corpus("store_map");
     if std::env::var_os("SENKO_WRITE_CORPUS").is_some() {
         std::fs::create_dir_all(&folder).unwrap();
         for (name, kind, count, blocks, bits) in [
@@ -384,20 +384,8 @@ fn fuzz_seeds() {
             std::fs::write(folder.join(name), bytes).unwrap();
         }
     }
-    let mut seeds = 0;
-    for file in std::fs::read_dir(&folder).expect("the corpus is in the tree") {
-        let mut bytes = std::fs::read(file.unwrap().path()).unwrap();
-        fuzzing::map(&bytes);
-        for at in 0..bytes.len().min(300) {
-            for flip in [1, 0x80, 0xff] {
-                bytes[at] ^= flip;
-                fuzzing::map(&bytes);
-                bytes[at] ^= flip;
-            }
-        }
-        seeds += 1;
-    }
-    assert!(seeds >= 5, "{} has seeds", folder.display());
+    let near = |len: usize| (0..len.min(300)).collect();
+    run_seeds("store_map", near, fuzzing::map);
 }
 
 proptest! {

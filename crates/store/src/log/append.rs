@@ -23,22 +23,13 @@ pub const MAX_ELEMENT: usize = (MAX_PAGES as usize - 2) * PAYLOAD;
 pub(super) struct Appender {
     encoded: Vec<u8>,
     placed: Vec<Located>,
-    last_time: u64,
-}
-
-impl Appender {
-    /// For a log whose youngest element has this time.
-    pub fn new(last_time: u64) -> Appender {
-        Appender {
-            last_time,
-            ..Appender::default()
-        }
-    }
+    /// Of the log's youngest element.
+    pub last_time: u64,
 }
 
 impl Log {
     /// Appends a batch: all its elements have one time, later than any in the log. They are visible
-    /// to look-ups when this returns, all at once for look-ups at [`Log::visible_time`]; they are
+    /// to look-ups when this returns, all at once for look-ups at [`Log::last_time`]; they are
     /// on the device when the ticket is [committed](Log::commit).
     ///
     /// If this fails, no part of the batch is visible, now or after a replay. It does no I/O unless

@@ -29,10 +29,7 @@ fn pages(data: &[u8]) -> Vec<u8> {
         all[..len].copy_from_slice(&data[..len]);
         return all;
     }
-    let extent = Extent {
-        first: 0,
-        pages: PAGES,
-    };
+    let extent = Extent::new(0, PAGES);
     let mut prev = page::root(ID);
     for (number, page) in (0..).zip(all.chunks_exact_mut(PAGE_SIZE)) {
         let Some((header, rest)) = data.split_first_chunk::<6>() else {
@@ -64,7 +61,7 @@ fn pages(data: &[u8]) -> Vec<u8> {
 /// Every element of the log is found by its key and time, as it was read.
 fn check(log: &Log) {
     let sorted = log.sorted().expect("what was replayed can be read");
-    assert_eq!(sorted.len() as u64, log.elements());
+    assert_eq!(sorted.iter().len() as u64, log.elements());
     let mut before: Option<(Vec<u8>, u64)> = None;
     for (hash, element) in sorted.iter() {
         let this = (element.key.to_vec(), element.time);
@@ -81,10 +78,7 @@ fn check(log: &Log) {
 /// Runs one input. Returns the number of replayed elements.
 pub fn replay(data: &[u8]) -> u64 {
     let device = FaultyDevice::new(u64::from(PAGES), 1);
-    let extent = Extent {
-        first: 0,
-        pages: PAGES,
-    };
+    let extent = Extent::new(0, PAGES);
     device.write(0, &pages(data), TAG).expect("a sound device");
     device.flush(TAG).expect("a sound device");
     let hasher = Hasher::new([5; 16]);
@@ -93,7 +87,7 @@ pub fn replay(data: &[u8]) -> u64 {
         salvaged += 1;
         Ok(())
     };
-    let met = salvage(&*device, ID, extent, &mut count).expect("an extent");
+    let met = salvage(&*device, ID, extent, 0, &mut count).expect("an extent");
     assert_eq!(met.elements, salvaged);
     let log = match Log::replay(device.clone(), ID, extent, hasher.clone()) {
         Ok(log) => log,

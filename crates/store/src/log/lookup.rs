@@ -45,9 +45,7 @@ impl LogElement {
 
     /// The element.
     pub fn element(&self) -> Element<'_> {
-        let (element, _) =
-            Element::decode(&self.encoded).expect("it was decoded before it was copied");
-        element
+        Element::of_encoded(&self.encoded)
     }
 
     /// Its value.
@@ -72,7 +70,7 @@ pub struct LogRead {
 
 impl Log {
     /// The newest version of `key` whose time is at most `at`. To see batches whole, `at` must be
-    /// at most [`Log::visible_time`], taken before the first look-up.
+    /// at most [`Log::last_time`], taken before the first look-up.
     pub fn lookup(&self, hash: KeyHash, key: &[u8], at: u64) -> Result<LogFind, StoreError> {
         self.chase(hash, key, self.index.find(hash, at))
     }

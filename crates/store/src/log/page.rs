@@ -139,10 +139,7 @@ pub fn read_label(page: &[u8]) -> Option<(u64, Extent)> {
     }
     let id = u64_at(label, 16);
     PageHeader::read(page, id, 0)?;
-    let extent = Extent {
-        first: u64_at(label, 24),
-        pages: u32_at(label, 32),
-    };
+    let extent = Extent::new(u64_at(label, 24), u32_at(label, 32));
     (u32_at(label, 8) <= VERSION).then_some((id, extent))
 }
 

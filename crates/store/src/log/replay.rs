@@ -152,11 +152,12 @@ impl Log {
         let mut tail = Tail::new(id, extent, life.unwrap_or(u16::MAX), end, assembler.prev());
         // After 65,536 lives, pages of an earlier one could follow: such a log is only read.
         tail.full |= life.is_none();
-        let mut log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
-        log.packing = packing;
-        log.follows.store(assembler.follows(), Ordering::Relaxed);
-        log.flushed.store(rest.durable, Ordering::Relaxed);
-        log.stale_end.store(stale_end, Ordering::Relaxed);
+        let mut log = Log::new(device, id, extent, hasher, tail);
+        (log.index, log.packing) = (index, packing);
+        log.appender.get_mut().last_time = newest;
+        (log.oldest, log.visible) = (oldest.into(), newest.into());
+        (log.follows, log.flushed) = (assembler.follows().into(), rest.durable.into());
+        log.stale_end = stale_end.into();
         Ok(log)
     }
 
@@ -188,10 +189,7 @@ mod tests {
 
     #[test]
     fn a_log_of_the_last_life_is_read_and_not_appended_to() {
-        let extent = Extent {
-            first: 0,
-            pages: 16,
-        };
+        let extent = Extent::new(0, 16);
         for (life, full) in [(u16::MAX - 1, false), (u16::MAX, true)] {
             let device = FaultyDevice::new(16, 1);
             let hasher = Hasher::new([1; 16]);

@@ -101,19 +101,9 @@ fn read(
 }
 
 /// Gives every intact element of the log to `each`, in the order of appending; of batches that
-/// damage cut, what is left of them. Fails only where `each` does, or where the device has no such
-/// extent.
+/// damage cut, what is left of them. The log is known to have had `known` pages. Fails only where
+/// `each` does, or where the device has no such extent.
 pub fn salvage(
-    device: &dyn Device,
-    id: u64,
-    extent: Extent,
-    each: &mut dyn FnMut(&Element<'_>) -> Result<(), StoreError>,
-) -> Result<Salvaged, StoreError> {
-    salvage_known(device, id, extent, 0, each)
-}
-
-/// As [`salvage`], of a log that is known to have had this many pages.
-pub fn salvage_known(
     device: &dyn Device,
     id: u64,
     extent: Extent,

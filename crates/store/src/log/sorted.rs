@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole log in DRAM, in the order of a sorted block: the input of a seal and of a scan.
+//! Elements in DRAM, in the order of a sorted block: the whole log, as the input of a seal and of a
+//! scan, or what a repair has gathered.
 //!
 //! The log is read once, from its first page to its last; the bytes of its elements and 16 bytes
 //! more for each are kept.
-
-use std::cmp::Ordering;
 
 use senko_io::{PAGE_SIZE, Purpose, Tag};
 
@@ -15,144 +14,110 @@ use super::Log;
 use super::page::PageHeader;
 use super::stream::{Assembler, Spot, Visitor, read_pages};
 
-/// An element of [`Log::entries`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogEntry {
-    /// Of its key.
-    pub key: KeyHash,
-    /// When it was written.
-    pub time: u64,
-    /// TOMBSTONE, EXPIRY, LARGE.
-    pub flags: u8,
-    /// Its first byte, from the start of the log.
-    pub place: u32,
-}
-
 #[derive(Clone, Copy)]
-struct Sorted {
+struct Place {
     order: u64,
     check: u32,
     at: u32,
 }
 
-/// The elements of a log, sorted.
-pub struct SortedLog {
+impl Place {
+    fn hash(&self) -> KeyHash {
+        KeyHash {
+            order: self.order,
+            check: self.check,
+        }
+    }
+}
+
+/// Elements that are gathered and then sorted.
+#[derive(Default)]
+pub struct SortedElements {
     encoded: Vec<u8>,
-    sorted: Vec<Sorted>,
+    places: Vec<Place>,
 }
 
-impl SortedLog {
-    pub fn len(&self) -> usize {
-        self.sorted.len()
+impl SortedElements {
+    fn with_capacity(bytes: usize, elements: usize) -> SortedElements {
+        SortedElements {
+            encoded: Vec::with_capacity(bytes),
+            places: Vec::with_capacity(elements),
+        }
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.sorted.is_empty()
+    /// Adds an element; less than 4 GiB of them fit.
+    pub(crate) fn push(&mut self, hash: KeyHash, element: &Element<'_>) {
+        let KeyHash { order, check } = hash;
+        let at = self.encoded.len() as u32;
+        self.places.push(Place { order, check, at });
+        element.encode(&mut self.encoded);
     }
 
-    /// Bytes of DRAM.
-    pub fn bytes(&self) -> usize {
-        self.encoded.capacity() + self.sorted.capacity() * size_of::<Sorted>()
+    /// Sorts by (order, check, key), and each key's elements from the youngest to the oldest. Of
+    /// two of one key in one batch, the later comes first.
+    pub(crate) fn sort(&mut self) {
+        let element = |place: &Place| Element::of_encoded(&self.encoded[place.at as usize..]);
+        self.places.sort_unstable_by(|a, b| {
+            a.hash().cmp(&b.hash()).then_with(|| {
+                let (one, other) = (element(a), element(b));
+                (one.key, other.time, b.at).cmp(&(other.key, one.time, a.at))
+            })
+        });
     }
 
-    /// The element with a number, in the order of [`SortedLog::iter`].
+    /// Bytes of the elements.
+    pub(crate) fn bytes(&self) -> usize {
+        self.encoded.len()
+    }
+
+    /// Forgets all elements.
+    pub(crate) fn clear(&mut self) {
+        self.encoded.clear();
+        self.places.clear();
+    }
+
+    /// The element with a number, in the order of [`SortedElements::iter`].
     pub fn get(&self, nth: usize) -> Option<(KeyHash, Element<'_>)> {
-        let sorted = self.sorted.get(nth)?;
-        let key = KeyHash {
-            order: sorted.order,
-            check: sorted.check,
-        };
-        Some((key, element(&self.encoded, sorted.at)))
+        self.places.get(nth).map(|place| self.at(place))
     }
 
-    /// The elements by (order, check, key), and of each key the youngest first. Of two of one key
-    /// in one batch, the later comes first.
+    /// The elements in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (KeyHash, Element<'_>)> {
-        self.sorted.iter().map(|sorted| {
-            let key = KeyHash {
-                order: sorted.order,
-                check: sorted.check,
-            };
-            (key, element(&self.encoded, sorted.at))
-        })
+        self.places.iter().map(|place| self.at(place))
+    }
+
+    fn at(&self, place: &Place) -> (KeyHash, Element<'_>) {
+        let element = Element::of_encoded(&self.encoded[place.at as usize..]);
+        (place.hash(), element)
     }
 }
 
-fn element(encoded: &[u8], at: u32) -> Element<'_> {
-    let (element, _) = Element::decode(&encoded[at as usize..]).expect("it was encoded here");
-    element
-}
-
-/// Collects what a walk meets: `each` for every element of a whole batch.
+/// Collects what a walk meets.
 struct Collect<'a> {
     log: &'a Log,
-    encoded: Vec<u8>,
-    entries: Vec<(LogEntry, u32)>,
-    /// Entries of whole batches.
+    elements: SortedElements,
+    /// Elements of whole batches.
     whole: usize,
-    keep_bytes: bool,
 }
 
 impl Visitor for Collect<'_> {
-    fn element(&mut self, spot: Spot, element: &Element<'_>) -> Result<(), StoreError> {
+    fn element(&mut self, _: Spot, element: &Element<'_>) -> Result<(), StoreError> {
         let flags = element.flags & !MORE;
-        let entry = LogEntry {
-            key: self.log.hasher.hash(element.key),
-            time: element.time,
-            flags,
-            place: spot.place,
-        };
-        self.entries.push((entry, self.encoded.len() as u32));
-        if self.keep_bytes {
-            Element { flags, ..*element }.encode(&mut self.encoded);
-        }
+        let hash = self.log.hasher.hash(element.key);
+        self.elements.push(hash, &Element { flags, ..*element });
         Ok(())
     }
 
     fn whole(&mut self) {
-        self.whole = self.entries.len();
+        self.whole = self.elements.places.len();
     }
 
     fn void(&mut self) {
-        self.entries.truncate(self.whole);
+        self.elements.places.truncate(self.whole);
     }
 }
 
 impl Log {
-    /// All elements of the log, sorted, in DRAM. Goes together with appends; what is appended
-    /// meanwhile is in it or not, batch by batch.
-    pub fn sorted(&self) -> Result<SortedLog, StoreError> {
-        let collect = self.collect(true)?;
-        let sorted = collect.entries.iter().map(|(entry, at)| Sorted {
-            order: entry.key.order,
-            check: entry.key.check,
-            at: *at,
-        });
-        let mut sorted: Vec<Sorted> = sorted.collect();
-        let encoded = collect.encoded;
-        sorted.sort_unstable_by(|a, b| {
-            let hashes = (a.order, a.check).cmp(&(b.order, b.check));
-            if hashes != Ordering::Equal {
-                return hashes;
-            }
-            let keys = element(&encoded, a.at).key.cmp(element(&encoded, b.at).key);
-            // Elements further on are younger.
-            keys.then(b.at.cmp(&a.at))
-        });
-        Ok(SortedLog { encoded, sorted })
-    }
-
-    /// Hash, time and place of all elements, in the order of appending. Reads the log.
-    pub fn entries(&self) -> Result<Vec<LogEntry>, StoreError> {
-        let collect = self.collect(false)?;
-        Ok(collect
-            .entries
-            .into_iter()
-            .map(|(entry, _)| entry)
-            .collect())
-    }
-
     /// Where the large values lie that its elements name. Reads the log, unless it has none.
     pub fn large(&self) -> Result<Vec<ExtentRef>, StoreError> {
         if !self.index.has_large() {
@@ -170,7 +135,9 @@ impl Log {
             .collect()
     }
 
-    fn collect(&self, keep_bytes: bool) -> Result<Collect<'_>, StoreError> {
+    /// All elements of the log, sorted, in DRAM. Goes together with appends; what is appended
+    /// meanwhile is in it or not, batch by batch.
+    pub fn sorted(&self) -> Result<SortedElements, StoreError> {
         let (written, unwritten) = {
             let tail = self.tail.read();
             (tail.written(), tail.unwritten())
@@ -178,10 +145,8 @@ impl Log {
         let bytes = written as usize * PAGE_SIZE + unwritten.len();
         let mut collect = Collect {
             log: self,
-            encoded: Vec::with_capacity(if keep_bytes { bytes } else { 0 }),
-            entries: Vec::with_capacity(self.elements() as usize),
+            elements: SortedElements::with_capacity(bytes, self.elements() as usize),
             whole: 0,
-            keep_bytes,
         };
         let mut assembler = Assembler::new(self.id, self.extent);
         let mut take = |page: &[u8]| {
@@ -203,6 +168,7 @@ impl Log {
         unwritten.chunks_exact(PAGE_SIZE).try_for_each(take)?;
         assembler.void(&mut collect);
         collect.void();
-        Ok(collect)
+        collect.elements.sort();
+        Ok(collect.elements)
     }
 }

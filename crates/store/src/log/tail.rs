@@ -279,10 +279,4 @@ impl Tail {
         }
         pages
     }
-
-    /// Bytes of DRAM: all buffers.
-    pub fn bytes(&self) -> usize {
-        let buffers = 1 + self.pending.len() + self.spare.len();
-        buffers * CHUNK_PAGES as usize * PAGE_SIZE
-    }
 }

@@ -18,10 +18,9 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::StoreError;
 use crate::core::Core;
-use crate::core::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
+use crate::core::version::{BlockHandle, Generation, Member, Version};
 use crate::disk::space::Held;
 use crate::disk::superblock::SavedIndex;
-use crate::extent::Extent;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, MAX_BLOCKS};
 
@@ -152,10 +151,8 @@ fn decode(
     version: &mut Version,
     first: u64,
 ) -> Result<Decoded, StoreError> {
-    let slots: HashMap<u64, u32> = version
-        .blocks()
-        .map(|(slot, handle)| (handle.id(), slot))
-        .collect();
+    let there = version.blocks().map(|(member, _)| (member.id, member));
+    let there: HashMap<u64, Member> = there.collect();
     let mut live_of = Vec::new();
     let mut generations = Vec::new();
     for _ in 0..from.u32()? {
@@ -167,12 +164,12 @@ fn decode(
         let mut members = Vec::new();
         for _ in 0..count {
             let (id, live) = (from.u64()?, from.u64()?);
-            let slot = match slots.get(&id) {
-                _ if id == u64::MAX => u32::MAX,
-                Some(&slot) => slot,
+            let gone = Member { slot: u32::MAX, id };
+            let member = match there.get(&id) {
+                _ if id == u64::MAX => gone,
+                Some(&member) => member,
                 None => return Err(from.damaged("name a block that there is not")),
             };
-            let member = Member { slot, id };
             if let Some(handle) = version.block(member) {
                 live_of.push((Arc::clone(handle), live));
             }
@@ -188,7 +185,6 @@ fn decode(
     }
     let mut map = Vec::new();
     for nth in 0..SHARDS {
-        let mut index = (*version.shards[nth]).clone();
         for _ in 0..from.u32()? {
             let generation = generations.get(from.u32()? as usize);
             let generation =
@@ -196,12 +192,8 @@ fn decode(
             from.bytes(&mut map)?;
             let map = crate::index::decode(&map)
                 .map_err(|damage| from.damaged(&format!("have a map that is damaged: {damage}")))?;
-            index.insert(ShardGeneration {
-                generation: Arc::clone(generation),
-                map: Arc::new(map),
-            });
+            version.add_map(nth, generation, map);
         }
-        version.shards[nth] = Arc::new(index);
     }
     let known: HashSet<u64> = generations
         .iter()
@@ -210,7 +202,7 @@ fn decode(
     // Maps that do not cover a block would hide its elements.
     let covered = version
         .blocks()
-        .all(|(_, handle)| known.contains(&handle.id()));
+        .all(|(member, _)| known.contains(&member.id));
     if !covered {
         return Err(from.damaged("do not cover all blocks"));
     }
@@ -290,11 +282,10 @@ struct ExtentReader<'d> {
 
 impl<'d> ExtentReader<'d> {
     fn new(device: &'d dyn Device, saved: &SavedIndex) -> Result<ExtentReader<'d>, StoreError> {
-        let Extent { first, .. } = saved.extent;
         let reader = ExtentReader {
             device,
-            offset: first.saturating_mul(PAGE_SIZE as u64),
-            page: first,
+            offset: saved.extent.offset(),
+            page: saved.extent.first,
             buffer: AlignedBuf::new(PIECE_PAGES),
             at: 0,
             filled: 0,
@@ -386,7 +377,7 @@ mod tests {
     use senko_io::faulty::FaultyDevice;
 
     use super::*;
-    use crate::{Options, Store};
+    use crate::{Extent, Options, Store};
 
     /// Tests every length up to some kilobytes, over several pieces and a part of a page.
     #[test]
@@ -395,10 +386,7 @@ mod tests {
         let bytes: Vec<u8> = (0..2_500_123u32)
             .map(|n| (n.wrapping_mul(n) >> 7) as u8)
             .collect();
-        let extent = Extent {
-            first: 3,
-            pages: bytes.len().div_ceil(PAGE_SIZE) as u32,
-        };
+        let extent = Extent::new(3, bytes.len().div_ceil(PAGE_SIZE) as u32);
         let mut writer = ExtentWriter {
             device: &*device,
             page: extent.first,

@@ -15,14 +15,6 @@ use crate::options::check_key;
 use crate::read::lookup::Terms;
 use crate::read::value::{Entry, Value};
 
-/// How many keys are looked up.
-pub(crate) struct Many {
-    /// Reads under way, at most.
-    pub depth: usize,
-    /// The second that decides which values have expired; without it, the clock does.
-    pub seconds: Option<u64>,
-}
-
 /// A key and its place among the requested keys.
 struct Placed<'k> {
     place: usize,
@@ -125,38 +117,35 @@ impl Core {
             .iter()
             .enumerate()
             .map(|(place, &key)| Placed { place, key });
-        let gets = Many {
-            depth: crate::read::MOST_DEPTH,
-            seconds,
-        };
+        let see = || (Arc::clone(version), terms);
         self.get_many(
             keys,
-            || (Arc::clone(version), terms),
-            gets,
-            |placed, value| values[placed.place] = value,
+            crate::read::MOST_DEPTH,
+            see,
+            seconds,
+            |placed, value| {
+                values[placed.place] = value;
+            },
         );
         values
     }
 
-    /// Looks many keys up. For each key, `see` returns the version and the limits when its turn
-    /// comes.
+    /// Looks many keys up, with up to `depth` reads under way. For each key, `see` returns the
+    /// version and the limits when its turn comes. `seconds` decides which values have expired;
+    /// without it, the clock does.
     pub fn get_many<'c, K: AsRef<[u8]>>(
-        &self,
+        &'c self,
         keys: impl Iterator<Item = K>,
+        depth: usize,
         see: impl FnMut() -> (Arc<Version>, Terms<'c>),
-        many: Many,
+        seconds: Option<u64>,
         mut each: impl FnMut(K, Result<Option<Value>, StoreError>),
     ) {
         let (mut asked, mut hits) = (0, 0);
-        let gets = crate::read::Gets {
-            see,
-            hash: |key: &[u8]| self.hasher.hash(key),
-            depth: many.depth,
-        };
-        crate::read::many(&*self.device, keys, gets, |key, found| {
+        crate::read::many(self, keys, depth, see, |key, found| {
             asked += 1;
             let value = check_key(key.as_ref()).and_then(|()| {
-                let found = found?.filter(|found| self.has_value(found, many.seconds));
+                let found = found?.filter(|found| self.has_value(found, seconds));
                 hits += u64::from(found.is_some());
                 found.map(|found| self.value_of(found)).transpose()
             });

@@ -22,15 +22,6 @@ use crate::index::{BlockMap, Candidates};
 use crate::log::{LogFind, LogRead};
 use crate::{KeyHash, StoreError};
 
-/// Pages that a look-up must see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pages {
-    /// The first page of the device.
-    pub page: u64,
-    /// How many.
-    pub pages: u32,
-}
-
 /// The limits and the resources of a look-up.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'c> {
@@ -48,7 +39,7 @@ pub(crate) struct Terms<'c> {
 /// What comes next.
 pub(crate) enum Step {
     /// Read these and [`Lookup::supply`] them.
-    Read(Pages),
+    Read(PageRun),
     /// The newest version that is not later than asked for, a tombstone or expired one included; or
     /// nothing.
     Done(Option<Hit>),
@@ -107,12 +98,7 @@ impl<'c> Lookup<'c> {
                     if kept.is_some() {
                         return Ok(Step::Done(kept));
                     }
-                    let pages = Pages {
-                        page: read.page(),
-                        pages: read.pages(),
-                    };
-                    self.waiting = Some(Waiting::Log(Arc::clone(handle), Box::new(read)));
-                    return Ok(Step::Read(pages));
+                    return Ok(self.wait_for_log(Arc::clone(handle), read));
                 }
             }
         }
@@ -151,13 +137,15 @@ impl<'c> Lookup<'c> {
             if run.is_empty() {
                 continue;
             }
-            let pages = Pages {
-                page: run.page,
-                pages: run.pages,
-            };
             self.waiting = Some(Waiting::Block(Arc::clone(handle), run));
-            return Ok(Step::Read(pages));
+            return Ok(Step::Read(run));
         }
+    }
+
+    fn wait_for_log(&mut self, handle: Arc<LogHandle>, read: LogRead) -> Step {
+        let (page, pages) = (read.page(), read.pages());
+        self.waiting = Some(Waiting::Log(handle, Box::new(read)));
+        Step::Read(PageRun { page, pages })
     }
 
     /// The cache's answer for the key.
@@ -223,14 +211,7 @@ impl<'c> Lookup<'c> {
                     self.offer(key, &found);
                     Ok(Some(Step::Done(Some(found))))
                 }
-                LogFind::Read(read) => {
-                    let pages = Pages {
-                        page: read.page(),
-                        pages: read.pages(),
-                    };
-                    self.waiting = Some(Waiting::Log(handle, Box::new(read)));
-                    Ok(Some(Step::Read(pages)))
-                }
+                LogFind::Read(read) => Ok(Some(self.wait_for_log(handle, read))),
             },
             Some(Waiting::Block(handle, run)) => {
                 let found = self.search(&handle, run, key, bytes)?;

@@ -19,8 +19,8 @@ use crate::cache::hit::Hit;
 use crate::core::Core;
 use crate::core::state::pins::Pin;
 use crate::core::version::Version;
-use crate::element::{Element, TOMBSTONE};
-use crate::log::SortedLog;
+use crate::element::Element;
+use crate::log::SortedElements;
 use crate::read::value::Entry;
 use crate::{KeyHash, StoreError};
 
@@ -31,47 +31,30 @@ const SCAN_BYTES: usize = 32 << 20;
 const READ_AHEAD: std::ops::RangeInclusive<usize> = 16 << 10..=512 << 10;
 
 /// A sorted stream of elements.
-enum Stream {
+enum Source {
     Block(Box<BlockScan<Arc<dyn Device>>>),
-    Log(SortedLog, usize),
-}
-
-/// A stream and its current element, encoded.
-struct Source {
-    stream: Stream,
-    hash: KeyHash,
-    encoded: Vec<u8>,
+    /// With the number of elements so far.
+    Log(SortedElements, usize),
 }
 
 impl Source {
-    /// Goes to the next element; false at the end.
-    fn next(&mut self) -> Result<bool, StoreError> {
-        self.encoded.clear();
-        match &mut self.stream {
-            Stream::Block(scan) => {
-                let Some((hash, element)) = scan.next_element()? else {
-                    return Ok(false);
-                };
-                self.hash = hash;
-                element.encode(&mut self.encoded);
-            }
-            Stream::Log(sorted, next) => {
-                let Some((hash, element)) = sorted.get(*next) else {
-                    return Ok(false);
-                };
-                *next += 1;
-                self.hash = hash;
-                element.encode(&mut self.encoded);
+    /// Goes to the next element and returns its hash; `None` at the end.
+    fn next(&mut self) -> Result<Option<KeyHash>, StoreError> {
+        match self {
+            Source::Block(scan) => scan.advance(),
+            Source::Log(sorted, passed) => {
+                *passed += 1;
+                Ok(sorted.get(*passed - 1).map(|(hash, _)| hash))
             }
         }
-        Ok(true)
     }
 
     fn element(&self) -> Element<'_> {
-        match Element::decode(&self.encoded) {
-            Ok((element, _)) => element,
-            Err(_) => unreachable!("what was just encoded can be decoded"),
-        }
+        let current = match self {
+            Source::Block(scan) => scan.current(),
+            Source::Log(sorted, passed) => sorted.get(*passed - 1),
+        };
+        current.expect("the source is not at its end").1
     }
 }
 
@@ -98,39 +81,38 @@ impl Merge {
         let blocks = version.blocks().count().max(1);
         let ahead = (SCAN_BYTES / blocks).clamp(*READ_AHEAD.start(), *READ_AHEAD.end());
         let tag = Tag::store(Purpose::Lookup);
-        let mut streams: Vec<Stream> = version
+        let mut sources: Vec<Source> = version
             .blocks()
             .filter(|(_, handle)| handle.block.record().min_time <= at)
             .map(|(_, handle)| {
                 let device = Arc::clone(&core.device);
-                let scan = BlockScan::new(device, &handle.block, core.hasher.clone(), ahead, tag);
-                Stream::Block(Box::new(scan))
+                let scan = BlockScan::new(
+                    device,
+                    handle.block.record(),
+                    core.hasher.clone(),
+                    ahead,
+                    tag,
+                );
+                Source::Block(Box::new(scan))
             })
             .collect();
         for handle in &version.logs {
             if !handle.log.is_empty() {
-                streams.push(Stream::Log(handle.log.sorted()?, 0));
+                sources.push(Source::Log(handle.log.sorted()?, 0));
             }
         }
-        let mut merge = Merge {
-            sources: Vec::with_capacity(streams.len()),
-            heap: BinaryHeap::new(),
+        let mut heap = BinaryHeap::new();
+        for (nth, source) in sources.iter_mut().enumerate() {
+            if let Some(hash) = source.next()? {
+                heap.push(Reverse((hash, nth)));
+            }
+        }
+        Ok(Merge {
+            sources,
+            heap,
             group: VecDeque::new(),
             at,
-        };
-        for stream in streams {
-            let mut source = Source {
-                stream,
-                hash: KeyHash { order: 0, check: 0 },
-                encoded: Vec::new(),
-            };
-            if source.next()? {
-                let nth = merge.sources.len();
-                merge.heap.push(Reverse((source.hash, nth)));
-                merge.sources.push(source);
-            }
-        }
-        Ok(merge)
+        })
     }
 
     /// The next element; none at the end.
@@ -151,16 +133,10 @@ impl Merge {
                     group.push(Merged {
                         hash,
                         key: element.key.to_vec(),
-                        found: Hit {
-                            flags: element.flags,
-                            time: element.time,
-                            expiry: element.expiry,
-                            value: element.value.to_vec(),
-                        },
+                        found: Hit::of(&element),
                     });
                 }
-                if source.next()? {
-                    let next = source.hash;
+                if let Some(next) = source.next()? {
                     self.heap.push(Reverse((next, nth)));
                 }
             }
@@ -178,18 +154,12 @@ impl Merge {
 /// Everything in a snapshot, each key once, in an order without meaning.
 ///
 /// ```
-/// # use senko_store::{Options, Store};
-/// # let folder = std::env::temp_dir().join(format!("senko-doc-scan-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let path = folder.join("kv");
-/// let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// # let store = senko_store::example::store();
 /// store.put(b"a", b"1")?;
 /// store.put(b"b", b"2")?;
 /// let mut keys: Vec<Vec<u8>> = store.scan()?.map(|entry| entry.unwrap().key).collect();
 /// keys.sort();
 /// assert_eq!(keys, [b"a", b"b"]);
-/// # store.close()?;
-/// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok::<(), senko_store::StoreError>(())
 /// ```
 pub struct Scan {
@@ -219,29 +189,35 @@ impl Scan {
         })
     }
 
-    fn step(&mut self) -> Result<Option<Entry>, StoreError> {
+    /// The next key that has a value. No writer reuses the space of its large value while the
+    /// version is held.
+    pub(crate) fn next_key(&mut self) -> Result<Option<(Merged, Arc<Version>)>, StoreError> {
         // Held until the step ends, so that no writer reuses the space that it reads.
-        let _version = self.pin.version()?;
+        let version = self.pin.version()?;
         while let Some(merged) = self.merge.next()? {
             // Keys are never empty, so the first key differs from the initial value.
             if merged.key == self.last {
                 continue;
             }
             self.last.clone_from(&merged.key);
-            let found = merged.found;
-            if found.flags & TOMBSTONE != 0
-                || !self.core.has_value(&found, Some(self.pin.seconds()))
-            {
-                continue;
+            let seconds = Some(self.pin.seconds());
+            if self.core.has_value(&merged.found, seconds) {
+                return Ok(Some((merged, version)));
             }
-            return Ok(Some(Entry {
-                key: merged.key,
-                time: found.time,
-                expires_at: found.expiry,
-                value: self.core.value_of(found)?,
-            }));
         }
         Ok(None)
+    }
+
+    fn step(&mut self) -> Result<Option<Entry>, StoreError> {
+        let Some((Merged { key, found, .. }, _version)) = self.next_key()? else {
+            return Ok(None);
+        };
+        Ok(Some(Entry {
+            key,
+            time: found.time,
+            expires_at: found.expiry,
+            value: self.core.value_of(found)?,
+        }))
     }
 }
 

@@ -33,19 +33,12 @@ pub(crate) fn again_if_ended<T>(
 /// The store as it was at one moment.
 ///
 /// ```
-/// # use senko_store::{Options, Store};
-/// # let folder = std::env::temp_dir().join(format!("senko-doc-snapshot-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let path = folder.join("kv");
-/// let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// # let store = senko_store::example::store();
 /// store.put(b"key", b"old")?;
 /// let snapshot = store.snapshot()?;
 /// store.put(b"key", b"new")?;
 /// assert_eq!(snapshot.get(b"key")?.as_deref(), Some(&b"old"[..]));
 /// assert_eq!(store.get(b"key")?.as_deref(), Some(&b"new"[..]));
-/// # drop(snapshot);
-/// # store.close()?;
-/// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok::<(), senko_store::StoreError>(())
 /// ```
 #[derive(Clone)]

@@ -14,10 +14,10 @@ use crate::background::seal::{Output, Versions};
 use crate::core::Core;
 use crate::disk::space::Held;
 use crate::disk::superblock::Shape;
-use crate::element::{Element, ExtentRef, LARGE, TOMBSTONE};
-use crate::read::scan::{Merge, Merged};
+use crate::element::{Element, ExtentRef, LARGE};
+use crate::read::scan::Merge;
 use crate::read::snapshot::Snapshot;
-use crate::{Options, StoreError};
+use crate::{KeyHash, Options, StoreError};
 
 /// Elements between two calls of the progress callback.
 const PROGRESS: u64 = 4096;
@@ -59,10 +59,15 @@ impl<'c> Copy<'c> {
     }
 
     /// Adds an element; `large` is its value if the value has its own extent.
-    pub fn push(&mut self, merged: &Merged, large: Option<&[u8]>) -> Result<(), StoreError> {
+    pub fn push(
+        &mut self,
+        hash: KeyHash,
+        element: &Element<'_>,
+        large: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
         let reference;
         let value = match large {
-            None => &merged.found.value[..],
+            None => element.value,
             Some(value) => {
                 let held = self.to.allocate(value.len() as u64)?;
                 let place = crate::disk::large::write(&self.to.device, &held, value)?;
@@ -71,18 +76,11 @@ impl<'c> Copy<'c> {
                 &reference[..]
             }
         };
-        let element = Element {
-            flags: merged.found.flags,
-            key: &merged.key,
-            value,
-            time: merged.found.time,
-            expiry: merged.found.expiry,
-        };
-        self.output.push(merged.hash, &element)?;
+        self.output.push(hash, &Element { value, ..*element })?;
         // Adds the contents of a store. The store's own times continue after its newest element.
         self.to.view.show_at_least(element.time);
         self.report.elements += 1;
-        self.report.bytes += (merged.key.len() + large.map_or(value.len(), <[u8]>::len)) as u64;
+        self.report.bytes += (element.key.len() + large.map_or(value.len(), <[u8]>::len)) as u64;
         if self.output.bytes >= self.to.options.block_bytes - self.to.options.block_bytes / 16 {
             self.next_run()?;
         }
@@ -129,8 +127,7 @@ pub(crate) struct Target {
 impl Target {
     /// Makes an empty store of a shape, for a file that does not exist yet.
     pub fn make(shape: Shape, options: &Options, to: &Path) -> Result<Target, StoreError> {
-        let opened = |error| StoreError::Open(Arc::new(error));
-        let (unfinished, file) = Unfinished::create(to).map_err(opened)?;
+        let (unfinished, file) = Unfinished::create(to).map_err(StoreError::open)?;
         // Close this handle before the device is opened. A later close would drop the lock that
         // names this process.
         drop(file);
@@ -146,7 +143,7 @@ impl Target {
             ..FileOptions::default()
         };
         let core = FlashFile::open(unfinished.draft(), &how)
-            .map_err(opened)
+            .map_err(StoreError::open)
             .and_then(|file| crate::open::make(Arc::new(file), options, shape))
             .map_err(|error| error.in_copy(to))?;
         Ok(Target {
@@ -167,9 +164,7 @@ impl Target {
             core, unfinished, ..
         } = self;
         drop(core);
-        unfinished
-            .finish()
-            .map_err(|error| StoreError::Open(Arc::new(error)))
+        unfinished.finish().map_err(StoreError::open)
     }
 }
 
@@ -216,8 +211,9 @@ pub(crate) fn backup<G: GoOn>(
     core: &Core,
     snapshot: &Snapshot,
     to: &Path,
-    mut progress: impl FnMut(u64) -> G,
+    progress: &mut impl FnMut(u64) -> G,
 ) -> Result<BackupReport, StoreError> {
+    let mut progress = |elements| check_go_on(progress(elements));
     let shape = core.manifests.lock().shape();
     let target = Target::make(shape, &core.options, to)?;
     let report = fill(core, snapshot, &target, &mut progress)?;
@@ -225,11 +221,11 @@ pub(crate) fn backup<G: GoOn>(
     Ok(report)
 }
 
-fn fill<G: GoOn>(
+fn fill(
     core: &Core,
     snapshot: &Snapshot,
     to: &Target,
-    progress: &mut impl FnMut(u64) -> G,
+    progress: &mut dyn FnMut(u64) -> Result<(), StoreError>,
 ) -> Result<BackupReport, StoreError> {
     let pin = snapshot.pin();
     let mut merge = Merge::new(core, &*pin.version()?, pin.time())?;
@@ -245,9 +241,8 @@ fn fill<G: GoOn>(
         if nth >= core.options.keep_versions {
             continue;
         }
-        let gone = merged.found.flags & TOMBSTONE != 0
-            || !core.has_value(&merged.found, Some(pin.seconds()));
-        if gone && core.options.keep_versions == 1 {
+        let there = core.has_value(&merged.found, Some(pin.seconds()));
+        if !there && core.options.keep_versions == 1 {
             continue;
         }
         let large = match ExtentRef::decode(&merged.found.value) {
@@ -256,13 +251,14 @@ fn fill<G: GoOn>(
             }
             _ => None,
         };
-        copy.push(&merged, large.as_deref())
+        let element = merged.found.element(&merged.key);
+        copy.push(merged.hash, &element, large.as_deref())
             .map_err(|error| to.told(error))?;
         if copy.report.elements.is_multiple_of(PROGRESS) {
-            check_go_on(progress(copy.report.elements))?;
+            progress(copy.report.elements)?;
         }
     }
-    check_go_on(progress(copy.report.elements))?;
+    progress(copy.report.elements)?;
     copy.report.time = pin.time();
     copy.finish().map_err(|error| to.told(error))
 }

@@ -9,10 +9,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::background::seal::Versions;
 use crate::core::Core;
 use crate::options::check_key;
-use crate::read::scan::Merge;
 use crate::read::snapshot::{Snapshot, again_if_ended};
 use crate::read::value::Value;
 use crate::write::Write;
@@ -93,26 +91,15 @@ impl Core {
 
     /// Counts the keys that have a value now; it stops at `most`. The snapshot is this call's own.
     /// If a write needs its space, the count begins again.
-    fn count_now(self: &Arc<Core>, most: u64) -> Result<u64, StoreError> {
-        again_if_ended(|| self.count_keys(&Snapshot::new(self), most))
-    }
-
-    /// Counts the keys that have a value in a snapshot; it stops at `most`.
-    fn count_keys(&self, snapshot: &Snapshot, most: u64) -> Result<u64, StoreError> {
-        let pin = snapshot.pin();
-        let mut merge = Merge::new(self, &*pin.version()?, pin.time())?;
-        let mut versions = Versions::default();
-        let mut keys = 0;
-        while keys < most {
-            // Held for one step, so that no writer reuses the space that is being read.
-            let _version = pin.version()?;
-            let Some(merged) = merge.next()? else {
-                break;
-            };
-            let newest = versions.next(merged.hash, &merged.key) == 0;
-            keys += u64::from(newest && self.has_value(&merged.found, Some(pin.seconds())));
-        }
-        Ok(keys)
+    fn count_keys(self: &Arc<Core>, most: u64) -> Result<u64, StoreError> {
+        again_if_ended(|| {
+            let mut scan = Snapshot::new(self).scan()?;
+            let mut keys = 0;
+            while keys < most && scan.next_key()?.is_some() {
+                keys += 1;
+            }
+            Ok(keys)
+        })
     }
 }
 
@@ -220,7 +207,7 @@ impl Store {
     /// # Errors
     /// As [`Store::scan`].
     pub fn len(&self) -> Result<u64, StoreError> {
-        self.core.count_now(u64::MAX)
+        self.core.count_keys(u64::MAX)
     }
 
     /// Whether no key has a value. It stops reading at the first key that has one.
@@ -228,6 +215,6 @@ impl Store {
     /// # Errors
     /// As [`Store::scan`].
     pub fn is_empty(&self) -> Result<bool, StoreError> {
-        Ok(self.core.count_now(1)? == 0)
+        Ok(self.core.count_keys(1)? == 0)
     }
 }

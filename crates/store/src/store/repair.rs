@@ -27,11 +27,10 @@ use std::sync::Arc;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::block::{BlockRecord, BlockScan, probe};
-use crate::cache::hit::Hit;
 use crate::core::Core;
 use crate::disk::superblock::{CopyState, LogRecord, OnDevice, Shape, Superblock, copies};
 use crate::element::{Element, ExtentRef};
-use crate::read::scan::Merged;
+use crate::log::SortedElements;
 use crate::store::backup::{Copy, GoOn, Target, check_go_on};
 use crate::{Extent, KeyHash, Options, StoreError};
 
@@ -43,6 +42,9 @@ const READ_AHEAD: usize = 1 << 20;
 
 /// Pages of each read, when the whole file is searched.
 const LOOK_PAGES: usize = 256;
+
+/// Gets the bytes read and their total, and says whether the work goes on.
+type Progress<'p> = dyn FnMut(u64, u64) -> Result<(), StoreError> + 'p;
 
 const RECOVER: Tag = Tag::store(Purpose::Recover);
 
@@ -141,6 +143,7 @@ pub fn repair_device<G: GoOn>(
         let text = format!("{} exists already", to.display());
         return Err(StoreError::Invalid(text));
     }
+    let mut progress = |done, total| check_go_on(progress(done, total));
     let mut report = RepairReport::default();
     let sources = Sources::find(&*from, &mut report, &mut progress)?;
     let shape = match sources.shape {
@@ -173,10 +176,10 @@ struct Sources {
 }
 
 impl Sources {
-    fn find<G: GoOn>(
+    fn find(
         device: &dyn Device,
         report: &mut RepairReport,
-        progress: &mut impl FnMut(u64, u64) -> G,
+        progress: &mut Progress<'_>,
     ) -> Result<Sources, StoreError> {
         let mut sources = Sources::default();
         match Superblock::find(device) {
@@ -218,11 +221,7 @@ impl Sources {
     }
 
     /// Searches every page of the device.
-    fn look<G: GoOn>(
-        &mut self,
-        device: &dyn Device,
-        progress: &mut impl FnMut(u64, u64) -> G,
-    ) -> Result<(), StoreError> {
+    fn look(&mut self, device: &dyn Device, progress: &mut Progress<'_>) -> Result<(), StoreError> {
         let pages = device.pages();
         let total = pages * PAGE_SIZE as u64;
         let mut buf = AlignedBuf::new(LOOK_PAGES);
@@ -255,7 +254,7 @@ impl Sources {
                 }
             }
             first += count as u64;
-            check_go_on(progress(first * PAGE_SIZE as u64, total))?;
+            progress(first * PAGE_SIZE as u64, total)?;
         }
         self.looked = total;
         self.blocks = blocks.into_values().collect();
@@ -291,33 +290,6 @@ impl Sources {
     }
 }
 
-/// Elements of a source that is not in order. They are gathered and sorted.
-#[derive(Default)]
-struct SortRun {
-    encoded: Vec<u8>,
-    places: Vec<(KeyHash, usize)>,
-}
-
-impl SortRun {
-    fn element(&self, at: usize) -> Element<'_> {
-        match Element::decode(&self.encoded[at..]) {
-            Ok((element, _)) => element,
-            Err(_) => unreachable!("what was just encoded can be decoded"),
-        }
-    }
-
-    fn sort(&mut self) {
-        let mut places = std::mem::take(&mut self.places);
-        places.sort_by(|&(one, one_at), &(other, other_at)| {
-            one.cmp(&other).then_with(|| {
-                let (one, other) = (self.element(one_at), self.element(other_at));
-                (one.key, other.time).cmp(&(other.key, one.time))
-            })
-        });
-        self.places = places;
-    }
-}
-
 struct Repair<'c> {
     from: Arc<dyn Device>,
     to: &'c Core,
@@ -325,10 +297,10 @@ struct Repair<'c> {
 }
 
 impl Repair<'_> {
-    fn run<G: GoOn>(
+    fn run(
         mut self,
         sources: &Sources,
-        progress: &mut impl FnMut(u64, u64) -> G,
+        progress: &mut Progress<'_>,
     ) -> Result<RepairReport, StoreError> {
         let mut copy = Copy::new(self.to);
         let total = sources.looked + sources.bytes();
@@ -337,13 +309,13 @@ impl Repair<'_> {
             self.block(record, &mut copy)?;
             self.merge_some()?;
             done += record.extent.bytes();
-            check_go_on(progress(done, total))?;
+            progress(done, total)?;
         }
         for log in &sources.logs {
             self.log(log, &mut copy)?;
             self.merge_some()?;
             done += log.extent.bytes();
-            check_go_on(progress(done, total))?;
+            progress(done, total)?;
         }
         self.drop_dead()?;
         copy.finish()?;
@@ -356,10 +328,10 @@ impl Repair<'_> {
         self.report.blocks += 1;
         let device = Arc::clone(&self.from);
         let hasher = self.to.hasher.clone();
-        let scan = BlockScan::of_record(device, record, hasher, READ_AHEAD, RECOVER);
+        let scan = BlockScan::new(device, record, hasher, READ_AHEAD, RECOVER);
         let ordered = !self.report.secret_lost;
         let mut scan = if ordered { scan } else { scan.in_any_order() };
-        let mut run = SortRun::default();
+        let mut run = SortedElements::default();
         let before = self.report.lost.len();
         let mut elements = 0;
         loop {
@@ -405,27 +377,23 @@ impl Repair<'_> {
     /// The elements of a log.
     fn log(&mut self, log: &LogRecord, copy: &mut Copy<'_>) -> Result<(), StoreError> {
         self.report.logs += 1;
-        let end = log.extent.first.checked_add(log.extent.pages.into());
-        if end.is_none_or(|end| end > self.from.pages()) {
-            let offset = log.extent.first.saturating_mul(PAGE_SIZE as u64);
+        if !log.extent.lies_within(self.from.pages()) {
             let what = format!("log {}: the file ends before it does", log.id);
-            self.report.lose(offset, log.extent.bytes(), what);
+            let (offset, bytes) = (log.extent.offset(), log.extent.bytes());
+            self.report.lose(offset, bytes, what);
         }
         let pages = self.from.pages().saturating_sub(log.extent.first);
-        let extent = Extent {
-            first: log.extent.first,
-            pages: pages.min(log.extent.pages.into()) as u32,
-        };
+        let extent = Extent::new(log.extent.first, pages.min(log.extent.pages.into()) as u32);
         if extent.pages == 0 {
             return Ok(());
         }
-        let mut run = SortRun::default();
+        let mut run = SortedElements::default();
         let from = Arc::clone(&self.from);
         let each = &mut |element: &Element<'_>| {
             let hash = self.to.hasher.hash(element.key);
             self.gather(hash, element, &mut run, copy)
         };
-        let salvaged = crate::log::salvage_known(&*from, log.id, extent, log.pages, each)?;
+        let salvaged = crate::log::salvage(&*from, log.id, extent, log.pages, each)?;
         self.flush(&mut run, copy)?;
         for lost in salvaged.lost_bytes(extent) {
             let what = format!("pages of log {}", log.id);
@@ -439,33 +407,28 @@ impl Repair<'_> {
         &mut self,
         hash: KeyHash,
         element: &Element<'_>,
-        run: &mut SortRun,
+        run: &mut SortedElements,
         copy: &mut Copy<'_>,
     ) -> Result<(), StoreError> {
-        run.places.push((hash, run.encoded.len()));
-        element.encode(&mut run.encoded);
-        if run.encoded.len() >= RUN_BYTES {
+        run.push(hash, element);
+        if run.bytes() >= RUN_BYTES {
             self.flush(run, copy)?;
         }
         Ok(())
     }
 
     /// Sorts and writes a run, as its own generation.
-    fn flush(&mut self, run: &mut SortRun, copy: &mut Copy<'_>) -> Result<(), StoreError> {
+    fn flush(&mut self, run: &mut SortedElements, copy: &mut Copy<'_>) -> Result<(), StoreError> {
         run.sort();
-        let mut last: Option<(KeyHash, u64, usize)> = None;
-        for &(hash, at) in &run.places {
-            let element = run.element(at);
-            let twice = last.is_some_and(|(last, time, at)| {
-                (last, time) == (hash, element.time) && run.element(at).key == element.key
-            });
-            last = Some((hash, element.time, at));
-            if !twice {
+        let mut before = None;
+        for (hash, element) in run.iter() {
+            let this = Some((hash, element.time, element.key));
+            if before != this {
                 self.save(hash, &element, copy)?;
             }
+            before = this;
         }
-        run.encoded.clear();
-        run.places.clear();
+        run.clear();
         copy.next_run()
     }
 
@@ -486,7 +449,7 @@ impl Repair<'_> {
                 Err(error) => {
                     let key = String::from_utf8_lossy(&element.key[..element.key.len().min(64)]);
                     let what = format!("the value of the key \"{}\": {error}", key.escape_debug());
-                    let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
+                    let offset = place.extent.offset();
                     if !self.report.lost.iter().any(|loss| loss.offset == offset) {
                         self.report.lose(offset, place.bytes, what);
                     }
@@ -497,17 +460,7 @@ impl Repair<'_> {
         let value = large.as_deref().unwrap_or(element.value);
         self.report.salvaged += 1;
         self.report.bytes += (element.key.len() + value.len()) as u64;
-        let merged = Merged {
-            hash,
-            key: element.key.to_vec(),
-            found: Hit {
-                flags: element.flags,
-                time: element.time,
-                expiry: element.expiry,
-                value: element.value.to_vec(),
-            },
-        };
-        copy.push(&merged, large.as_deref())
+        copy.push(hash, element, large.as_deref())
     }
 
     /// Merges maps, so that there are few while blocks are added.

@@ -11,7 +11,6 @@
 //! So a store can be emptied on a file system that other files fill.
 
 use crate::core::Core;
-use crate::disk::space::Released;
 use crate::{Store, StoreError};
 
 /// Bytes that stay free in an empty store, for the manifests and maps of a close.
@@ -45,14 +44,13 @@ impl Store {
     /// The device fails, or the store is closed. If there is no space to write the manifest, the
     /// store keeps its free space and returns no error.
     pub fn shrink(&self) -> Result<Shrunk, StoreError> {
-        let Released { cut, punched } = self.core.shrink(None)?;
-        Ok(Shrunk { cut, punched })
+        self.core.shrink(None)
     }
 }
 
 impl Core {
     /// Gives back free space: all of it, or `most` bytes.
-    fn shrink(&self, most: Option<u64>) -> Result<Released, StoreError> {
+    fn shrink(&self, most: Option<u64>) -> Result<Shrunk, StoreError> {
         self.health.check_takes_writes()?;
         let writer = self.writer.lock();
         // The turn prevents seals and compactions meanwhile, which would make the file grow again.
@@ -72,7 +70,7 @@ impl Core {
         }
         // A failure here leaves a hole that may still have storage. No state is unknown.
         let punched = self.space.punch()?;
-        Ok(Released { cut, punched })
+        Ok(Shrunk { cut, punched })
     }
 
     /// Gives back space that was unused for [`crate::Options::shrink_after`]. A failure does not

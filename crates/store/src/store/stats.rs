@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::record_cache::RecordCache;
 use crate::core::Core;
+use crate::log::Log;
 
 /// Counts since the opening, and current sizes.
 ///
@@ -98,11 +99,11 @@ impl Stats {
     pub(crate) fn of(core: &Core) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let version = core.current();
-        let dram = version.index_bytes();
         let usage = core.usage(&version);
         let (used_bytes, file_bytes) = core.space.bytes();
         let counters = &core.counters;
         let blocks = || version.blocks().map(|(_, handle)| handle);
+        let logs = || version.logs.iter().map(|handle| &handle.log);
         let generations = version.shards.iter().map(|shard| shard.generations.len());
         let cache = core.cache.as_ref();
         let cache = cache.map(RecordCache::counts).unwrap_or_default();
@@ -118,11 +119,7 @@ impl Stats {
             cache_dram_bytes: cache.bytes,
             live_elements: blocks().map(|handle| handle.live()).sum(),
             block_elements: blocks().map(|handle| handle.block.record().elements).sum(),
-            log_elements: version
-                .logs
-                .iter()
-                .map(|handle| handle.log.elements())
-                .sum(),
+            log_elements: logs().map(Log::elements).sum(),
             blocks: blocks().count() as u64,
             logs: version.logs.len() as u64,
             generations: generations.max().unwrap_or(0) as u64,
@@ -131,9 +128,9 @@ impl Stats {
             used_bytes,
             block_bytes: usage.blocks,
             live_bytes: usage.live as u64,
-            map_dram_bytes: dram.maps,
-            page_index_dram_bytes: dram.blocks,
-            log_dram_bytes: dram.logs,
+            map_dram_bytes: version.map_bytes() as u64,
+            page_index_dram_bytes: version.block_bytes() as u64,
+            log_dram_bytes: logs().map(|log| log.index_bytes() as u64).sum(),
             seals: read(&counters.seals),
             sealed_elements: read(&counters.sealed_elements),
             compactions: read(&counters.compactions),
@@ -150,41 +147,19 @@ impl Stats {
 
     /// Every field with its name, in the order of this struct.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("puts", self.puts),
-            ("deletes", self.deletes),
-            ("bytes_put", self.bytes_put),
-            ("gets", self.gets),
-            ("hits", self.hits),
-            ("cache_hits", self.cache_hits),
-            ("cache_fills", self.cache_fills),
-            ("cache_records", self.cache_records),
-            ("cache_dram_bytes", self.cache_dram_bytes),
-            ("live_elements", self.live_elements),
-            ("block_elements", self.block_elements),
-            ("log_elements", self.log_elements),
-            ("blocks", self.blocks),
-            ("logs", self.logs),
-            ("generations", self.generations),
-            ("file_bytes", self.file_bytes),
-            ("hole_bytes", self.hole_bytes),
-            ("used_bytes", self.used_bytes),
-            ("block_bytes", self.block_bytes),
-            ("live_bytes", self.live_bytes),
-            ("map_dram_bytes", self.map_dram_bytes),
-            ("page_index_dram_bytes", self.page_index_dram_bytes),
-            ("log_dram_bytes", self.log_dram_bytes),
-            ("seals", self.seals),
-            ("sealed_elements", self.sealed_elements),
-            ("compactions", self.compactions),
-            ("compacted_elements", self.compacted_elements),
-            ("dropped_elements", self.dropped_elements),
-            ("merges", self.merges),
-            ("merged_elements", self.merged_elements),
-            ("snapshots_expired", self.snapshots_expired),
-            ("throttled_us", self.throttled_us),
-            ("open_us", self.open_us),
-            ("read_only", u64::from(self.read_only)),
-        ]
+        macro_rules! named {
+            ($($name:ident)+) => {{
+                let Stats { $($name,)+ read_only } = *self;
+                vec![$((stringify!($name), $name),)+ ("read_only", u64::from(read_only))]
+            }};
+        }
+        named! {
+            puts deletes bytes_put gets hits cache_hits cache_fills cache_records
+            cache_dram_bytes live_elements block_elements log_elements blocks logs generations
+            file_bytes hole_bytes used_bytes block_bytes live_bytes map_dram_bytes
+            page_index_dram_bytes log_dram_bytes seals sealed_elements compactions
+            compacted_elements dropped_elements merges merged_elements snapshots_expired
+            throttled_us open_us
+        }
     }
 }

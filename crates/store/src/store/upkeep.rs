@@ -4,7 +4,6 @@
 //! `backup.rs`.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::read::snapshot::{Snapshot, again_if_ended};
 use crate::store::backup::{BackupReport, GoOn};
@@ -143,8 +142,7 @@ impl Store {
     ) -> Result<BackupReport, StoreError> {
         // A draft that is begun again lies where the first one lay. Errors of the first have the
         // path as it was given.
-        let absolute =
-            std::path::absolute(to.as_ref()).map_err(|error| StoreError::Open(Arc::new(error)))?;
+        let absolute = std::path::absolute(to.as_ref()).map_err(StoreError::open)?;
         let mut to = to.as_ref().to_owned();
         again_if_ended(|| {
             let snapshot = Snapshot::new(&self.core);

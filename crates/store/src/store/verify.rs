@@ -50,10 +50,7 @@ impl VerifyReport {
 
     /// Notes an error. `offset` is the place of an error that does not name one.
     fn error(&mut self, offset: u64, error: &StoreError) {
-        match error {
-            StoreError::Damaged { what, offset } => self.add(*offset, what.as_str()),
-            other => self.add(offset, other.to_string()),
-        }
+        self.problems.push(Problem::of(offset, error));
     }
 }
 
@@ -92,8 +89,7 @@ pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
         read_only: true,
         ..FileOptions::default()
     };
-    let file =
-        FlashFile::open(path, &options).map_err(|error| StoreError::Open(Arc::new(error)))?;
+    let file = FlashFile::open(path, &options).map_err(StoreError::open)?;
     Ok(Arc::new(file))
 }
 
@@ -113,14 +109,9 @@ pub fn verify_device(
                 "there is no superblock in it".to_owned(),
             ));
         }
-        Err(StoreError::Damaged { what, offset }) => {
+        Err(error @ (StoreError::Damaged { .. } | StoreError::Io { .. })) => {
             check_copies(&*device, &mut report);
-            report.add(offset, what);
-            return Ok(report);
-        }
-        Err(StoreError::Io { what, source }) => {
-            check_copies(&*device, &mut report);
-            report.add(0, format!("{what}: {source}"));
+            report.error(0, &error);
             return Ok(report);
         }
         Err(error) => return Err(error),
@@ -134,10 +125,7 @@ pub fn verify_device(
         large: BTreeMap::new(),
         uses: vec![
             (
-                Extent {
-                    first: 0,
-                    pages: UNIT_PAGES as u32,
-                },
+                Extent::new(0, UNIT_PAGES as u32),
                 "the superblock".to_owned(),
             ),
             (place, "the manifest".to_owned()),
@@ -229,7 +217,6 @@ impl Check {
         self.report.logs += 1;
         self.uses.push((log.extent, format!("log {}", log.id)));
         let large = &mut self.large;
-        let offset = log.extent.first.saturating_mul(PAGE_SIZE as u64);
         let each = &mut |element: &Element<'_>| {
             if element.is_large()
                 && let Some(place) = ExtentRef::decode(element.value)
@@ -238,8 +225,7 @@ impl Check {
             }
             Ok(())
         };
-        let salvaged =
-            crate::log::salvage_known(&*self.device, log.id, log.extent, log.pages, each);
+        let salvaged = crate::log::salvage(&*self.device, log.id, log.extent, log.pages, each);
         match salvaged {
             Ok(salvaged) => {
                 self.report.elements += salvaged.elements;
@@ -253,15 +239,14 @@ impl Check {
                     self.report.add(lost.start, what);
                 }
             }
-            Err(error) => self.report.error(offset, &error),
+            Err(error) => self.report.error(log.extent.offset(), &error),
         }
     }
 
     fn saved_maps(&mut self, saved: &SavedIndex) {
         self.uses.push((saved.extent, "the saved maps".to_owned()));
-        let offset = saved.extent.first.saturating_mul(PAGE_SIZE as u64);
-        let end = saved.extent.first.checked_add(saved.extent.pages.into());
-        if end.is_none_or(|end| end > self.device.pages()) || saved.bytes > saved.extent.bytes() {
+        let offset = saved.extent.offset();
+        if !saved.extent.lies_within(self.device.pages()) || saved.bytes > saved.extent.bytes() {
             self.report
                 .add(offset, "the saved maps lie beyond their extent or the file");
             return;
@@ -280,10 +265,9 @@ impl Check {
     fn large_value(&mut self, place: &ExtentRef) {
         self.report.large_values += 1;
         self.report.pages += place.bytes.div_ceil(PAGE_SIZE as u64);
-        let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
         self.uses.push((place.extent, "a large value".to_owned()));
         if let Err(error) = crate::disk::large::read(&*self.device, place) {
-            self.report.error(offset, &error);
+            self.report.error(place.extent.offset(), &error);
         }
     }
 
@@ -292,20 +276,16 @@ impl Check {
         self.uses.sort_by_key(|(extent, _)| extent.first);
         let pages = self.device.pages();
         for (extent, what) in &self.uses {
-            let end = extent.first.checked_add(extent.pages.into());
-            if end.is_none_or(|end| end > pages) {
-                let offset = extent.first.saturating_mul(PAGE_SIZE as u64);
-                self.report
-                    .add(offset, format!("{what} reaches beyond the end of the file"));
+            if !extent.lies_within(pages) {
+                let what = format!("{what} reaches beyond the end of the file");
+                self.report.add(extent.offset(), what);
             }
         }
         for pair in self.uses.windows(2) {
             let ((one, first), (other, second)) = (&pair[0], &pair[1]);
             if one.first.saturating_add(one.pages.into()) > other.first {
-                self.report.add(
-                    other.first.saturating_mul(PAGE_SIZE as u64),
-                    format!("{second} lies where {first} lies"),
-                );
+                let what = format!("{second} lies where {first} lies");
+                self.report.add(other.offset(), what);
             }
         }
     }

@@ -4,21 +4,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::Device;
 use senko_io::faulty::FaultyDevice;
-use senko_store::{Batch, Clock, IndexKind, Options, Store, WriteOptions};
+use senko_store::{Batch, IndexKind, Options, Store, WriteOptions};
 use senko_workload::Rng;
 
-fn options(clock: &Arc<AtomicU64>) -> Options {
-    let clock = Arc::clone(clock);
+use crate::support::{small, ticking};
+
+fn options() -> Options {
     Options {
-        block_bytes: 1 << 20,
         inline_max: 4096,
-        background: false,
-        clock: Clock::Own(Arc::new(move || clock.fetch_add(7, Ordering::Relaxed))),
-        ..Options::default()
+        clock: ticking(7),
+        ..small()
     }
 }
 
@@ -84,12 +82,8 @@ fn operations() -> u64 {
 
 fn run(seed: u64, index: IndexKind) {
     let mut rng = Rng::new(seed);
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
     let device: Arc<dyn Device> = FaultyDevice::new(1 << 20, seed);
-    let options = Options {
-        index,
-        ..options(&clock)
-    };
+    let options = Options { index, ..options() };
     let mut store = Store::open_device(Arc::clone(&device), options.clone()).unwrap();
     let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for step in 0..operations() {
@@ -182,8 +176,7 @@ fn a_batch_counts_its_changes_until_it_is_cleared() {
 #[test]
 fn a_closed_store_is_read_and_takes_no_writes() {
     let device: Arc<dyn Device> = FaultyDevice::new(16_384, 1);
-    let clock = Arc::new(AtomicU64::new(1));
-    let store = Store::open_device(Arc::clone(&device), options(&clock)).unwrap();
+    let store = Store::open_device(Arc::clone(&device), options()).unwrap();
     assert!(store.is_new() && store.is_empty().unwrap());
     assert_eq!(store.options().inline_max, 4096);
     let first = store.put(b"colour", b"green").unwrap();
@@ -204,11 +197,7 @@ fn a_closed_store_is_read_and_takes_no_writes() {
     assert_eq!(value.into_vec(), b"greener");
     assert!(reader.put(b"colour", b"blue").is_err());
     drop(reader);
-    assert!(
-        !Store::open_device(device, options(&clock))
-            .unwrap()
-            .is_new()
-    );
+    assert!(!Store::open_device(device, options()).unwrap().is_new());
 }
 
 /// The program that the guide to embedding shows.

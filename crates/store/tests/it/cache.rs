@@ -9,96 +9,54 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, PAGE_SIZE, Purpose, Tag};
-use senko_store::{Clock, Options, Store, WriteOptions};
+use senko_io::{Op, PAGE_SIZE, Purpose};
+use senko_store::{Options, WriteOptions};
 use senko_workload::Rng;
+
+use crate::support::watched::Watched;
+use crate::support::{moved, open, small};
 
 const MIB: u64 = 1 << 20;
 
 fn options() -> Options {
     Options {
-        block_bytes: MIB,
         inline_max: 2048,
-        background: false,
-        ..Options::default()
+        ..small()
     }
 }
 
-/// The read that a look-up waits for, after its submission.
-type Delay = Box<dyn Fn() + Send + Sync>;
-
-/// A device whose reads are counted. A test may slow down those of look-ups.
-struct Slow {
-    inner: Arc<FaultyDevice>,
-    delay: Delay,
-    reads: AtomicU64,
-}
-
-impl Slow {
-    fn new(delay: impl Fn() + Send + Sync + 'static) -> Arc<Slow> {
-        Arc::new(Slow {
-            inner: FaultyDevice::new(64 * MIB / PAGE_SIZE as u64, 5),
-            delay: Box::new(delay),
-            reads: AtomicU64::new(0),
-        })
-    }
-
-    fn open(self: &Arc<Slow>, options: Options) -> Store {
-        Store::open_device(Arc::clone(self) as Arc<dyn Device>, options).unwrap()
-    }
-
-    fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
-    }
-}
-
-impl Device for Slow {
-    fn pages(&self) -> u64 {
-        self.inner.pages()
-    }
-
-    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        let done = self.inner.read(page, buf, tag);
-        if tag.purpose == Purpose::Lookup {
-            (self.delay)();
+/// A device on which a test may slow down the reads of look-ups, after they have their pages.
+fn device(delay: impl Fn() + Send + Sync + 'static) -> Arc<Watched> {
+    let inner = FaultyDevice::new(64 * MIB / PAGE_SIZE as u64, 5);
+    Watched::new(inner, move |op, tag, done| {
+        if done && op == Op::Read && tag.purpose == Purpose::Lookup {
+            delay();
         }
-        done
-    }
-
-    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        self.inner.write(page, buf, tag)
-    }
-
-    fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        self.inner.flush(tag)
-    }
-
-    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        self.inner.discard(page, pages, tag)
-    }
+    })
 }
 
 #[test]
 fn what_is_read_again_is_not_read_from_the_device() {
     for cache_bytes in [0, 1 << 20] {
-        let device = Slow::new(|| ());
-        let store = device.open(Options {
+        let device = device(|| ());
+        let reads = || device.inner.stats().total(Op::Read).ops;
+        let options = Options {
             cache_bytes,
             ..options()
-        });
+        };
+        let store = open(&device, options);
         for key in 0..50u64 {
             store.put(&key.to_le_bytes(), &[7; 100]).unwrap();
         }
         // From the log on the device.
-        let before = device.reads();
+        let before = reads();
         for _ in 0..10 {
             assert!(store.get(&3u64.to_le_bytes()).unwrap().is_some());
         }
-        let cost = device.reads() - before;
+        let cost = reads() - before;
         assert_eq!(cost, if cache_bytes == 0 { 10 } else { 1 });
         store.seal().unwrap();
-        let before = device.reads();
+        let before = reads();
         for _ in 0..10 {
             assert!(store.get(&3u64.to_le_bytes()).unwrap().is_some());
         }
@@ -110,7 +68,7 @@ fn what_is_read_again_is_not_read_from_the_device() {
             }
         }
         // Elements that are sealed unchanged stay in the cache.
-        let cost = device.reads() - before;
+        let cost = reads() - before;
         assert_eq!(cost, if cache_bytes == 0 { 510 } else { 49 });
         let stats = store.stats();
         assert!(stats.cache_dram_bytes <= cache_bytes);
@@ -120,7 +78,7 @@ fn what_is_read_again_is_not_read_from_the_device() {
             if cache_bytes == 0 { 0 } else { 19 + 451 }
         );
         // A written element replaces the cached one; a new key has to be read first.
-        let before = device.reads();
+        let before = reads();
         store.put(&3u64.to_le_bytes(), b"newer").unwrap();
         store.put(&99u64.to_le_bytes(), b"newest").unwrap();
         for _ in 0..5 {
@@ -129,7 +87,7 @@ fn what_is_read_again_is_not_read_from_the_device() {
                 assert_eq!(got.as_deref(), Some(value));
             }
         }
-        let cost = device.reads() - before;
+        let cost = reads() - before;
         assert_eq!(cost, if cache_bytes == 0 { 10 } else { 1 });
         // Compaction moves elements, and cached records stay right.
         store.put(&3u64.to_le_bytes(), b"new").unwrap();
@@ -147,13 +105,12 @@ fn what_is_read_again_is_not_read_from_the_device() {
 #[test]
 fn snapshots_see_their_own_values_and_what_expires_is_gone() {
     let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
-    let now = Arc::clone(&clock);
-    let device = Slow::new(|| ());
-    let store = device.open(Options {
-        clock: Clock::Own(Arc::new(move || now.fetch_add(1, Ordering::Relaxed))),
+    let options = Options {
+        clock: moved(&clock, 1),
         keep_versions: 2,
         ..options()
-    });
+    };
+    let store = open(&device(|| ()), options);
     let expires_at = 1_700_000_050;
     let expiring = WriteOptions {
         expires_at,
@@ -204,20 +161,20 @@ struct Gate {
 fn a_read_that_a_seal_overtakes_leaves_nothing_old() {
     for (sealed, many) in [(true, false), (true, true), (false, false), (false, true)] {
         let (stopped, at_gate) = channel();
-        let (open, go) = channel();
+        let (let_go, go) = channel();
         let gate = Arc::new(Gate {
             armed: AtomicBool::new(false),
             stopped: Mutex::new(stopped),
             go: Mutex::new(go),
         });
         let inner = Arc::clone(&gate);
-        let device = Slow::new(move || {
+        let device = device(move || {
             if inner.armed.swap(false, Ordering::Relaxed) {
                 inner.stopped.lock().send(()).unwrap();
                 inner.go.lock().recv().unwrap();
             }
         });
-        let store = device.open(options());
+        let store = open(&device, options());
         store.put(b"key", b"old").unwrap();
         if sealed {
             store.seal().unwrap();
@@ -234,7 +191,7 @@ fn a_read_that_a_seal_overtakes_leaves_nothing_old() {
         at_gate.recv().unwrap();
         store.put(b"key", b"new").unwrap();
         store.seal().unwrap();
-        open.send(()).unwrap();
+        let_go.send(()).unwrap();
         // It began before the put.
         assert_eq!(reading.join().unwrap().as_deref(), Some(&b"old"[..]));
         for _ in 0..3 {
@@ -273,16 +230,17 @@ fn count(number: u64, got: Option<senko_store::Value>) -> u64 {
 #[test]
 fn no_reader_goes_back_while_seals_overtake_reads() {
     let turn = AtomicU64::new(0);
-    let device = Slow::new(move || {
+    let device = device(move || {
         let mut rng = Rng::new(turn.fetch_add(1, Ordering::Relaxed));
         if rng.below(3) == 0 {
             std::thread::sleep(Duration::from_micros(rng.below(4000)));
         }
     });
-    let store = device.open(Options {
+    let options = Options {
         cache_bytes: 64 << 10,
         ..options()
-    });
+    };
+    let store = open(&device, options);
     let counts: Arc<Vec<AtomicU64>> = Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
     let stop = Arc::new(AtomicBool::new(false));
     let seconds = std::env::var("SENKO_STRESS_SECONDS").map_or(2, |text| {

@@ -15,6 +15,7 @@ use crate::recorded::{
     Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, number,
     remove_empty_drafts, seed,
 };
+use crate::support::waiting;
 
 /// The child's store, threads, batches and seed; only the child has it.
 const CHILD: &str = "SENKO_STORE_RECORDED";
@@ -170,10 +171,7 @@ fn child() {
                         3..=6 => Durability::Buffered,
                         _ => Durability::None,
                     };
-                    let options = WriteOptions {
-                        durability,
-                        ..WriteOptions::default()
-                    };
+                    let options = waiting(durability);
                     let time = store.write(&batch(thread, n), options).unwrap();
                     let mut durable = durability == Durability::Synced;
                     let volatile = durability == Durability::None;

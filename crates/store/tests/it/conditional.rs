@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use senko_io::Device;
-use senko_store::{Clock, Options, Store, StoreError, WriteOptions};
+use senko_store::{Options, Store, StoreError, WriteOptions};
 use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
+use crate::support::{moved, small};
 
 fn open() -> Store {
     let options = Options {
@@ -102,15 +102,11 @@ fn one_of_many_swaps() {
 #[test]
 fn what_has_expired_is_no_value() {
     let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
-    let now = Arc::clone(&clock);
     let options = Options {
-        block_bytes: 1 << 20,
-        background: false,
-        clock: Clock::Own(Arc::new(move || now.fetch_add(1, Ordering::Relaxed))),
-        ..Options::default()
+        clock: moved(&clock, 1),
+        ..small()
     };
-    let device: Arc<dyn Device> = Hooked::new(3);
-    let store = Store::open_device(device, options).unwrap();
+    let store = Store::open_device(Hooked::new(3), options).unwrap();
     let minute = WriteOptions {
         ttl: Some(std::time::Duration::from_secs(60)),
         ..WriteOptions::default()
@@ -149,12 +145,7 @@ fn what_has_expired_is_no_value() {
 /// `live_elements` is as documented: exact right after a compaction.
 #[test]
 fn keys_are_counted_exactly() {
-    let options = Options {
-        block_bytes: 1 << 20,
-        background: false,
-        ..Options::default()
-    };
-    let store = Store::open_device(Hooked::new(3), options).unwrap();
+    let store = Store::open_device(Hooked::new(3), small()).unwrap();
     let mut rng = Rng::new(9);
     let mut there = std::collections::BTreeSet::new();
     for nth in 0..20_000u64 {

@@ -22,6 +22,7 @@ use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
 use crate::support::model::{Model, SECOND, Ver, key, value};
+use crate::support::{small, waiting};
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
@@ -69,16 +70,14 @@ impl Plan {
 
     fn options(&self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Options {
         Options {
-            block_bytes: 1 << 20,
             log_bytes: 1 << 20,
             inline_max: 1024,
             page_bytes: self.page_bytes,
             keep_versions: self.keep_versions,
             index: self.index,
             cache_bytes: self.cache_bytes,
-            background: false,
             clock: Clock::Own(Arc::new(clock)),
-            ..Options::default()
+            ..small()
         }
     }
 }
@@ -192,10 +191,7 @@ impl Life {
             15..70 => Durability::Buffered,
             _ => Durability::Synced,
         };
-        let options = WriteOptions {
-            durability,
-            ..WriteOptions::default()
-        };
+        let options = waiting(durability);
         let time = self.shared.lock().model.begin(writes.clone());
         let store = self.store();
         let result = if batch {

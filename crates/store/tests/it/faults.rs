@@ -8,24 +8,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::{Device, Op};
-use senko_store::{Clock, Durability, IndexKind, Options, Store, StoreError, WriteOptions};
+use senko_store::{Durability, IndexKind, Options, Store, StoreError};
 use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
+use crate::support::{open, small, ticking, waiting};
 
 const KEYS: u64 = 150;
 
 fn options() -> Options {
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
     Options {
-        block_bytes: 1 << 20,
         inline_max: 2048,
-        background: false,
-        clock: Clock::Own(Arc::new(move || clock.fetch_add(3, Ordering::Relaxed))),
-        ..Options::default()
+        clock: ticking(3),
+        ..small()
     }
 }
 
@@ -63,7 +60,7 @@ struct Known {
 fn until_failure(seed: u64, op: Op, nth: u64, errno: i32, for_ever: bool) -> bool {
     let context = format!("seed {seed}, {op:?} {nth} fails with {errno}, for ever: {for_ever}");
     let device = Hooked::new(seed);
-    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options()).unwrap();
+    let store = open(&device, options());
     let mut rng = Rng::new(seed);
     let mut known: BTreeMap<u64, Known> = BTreeMap::new();
     let plan = if for_ever {
@@ -92,10 +89,7 @@ fn until_failure(seed: u64, op: Op, nth: u64, errno: i32, for_ever: bool) -> boo
                     20..26 => Durability::None,
                     _ => Durability::Buffered,
                 };
-                let options = WriteOptions {
-                    durability,
-                    ..WriteOptions::default()
-                };
+                let options = waiting(durability);
                 let entry = known.entry(key).or_default();
                 let result = store.put_with(&key.to_be_bytes(), &value(key, step), options);
                 match &result {
@@ -205,7 +199,7 @@ fn the_nth_read_fails() {
 fn image(seed: u64, closed: bool, index: IndexKind) -> (Arc<Hooked>, BTreeMap<u64, u64>) {
     let device = Hooked::new(seed);
     let options = Options { index, ..options() };
-    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+    let store = open(&device, options);
     let mut rng = Rng::new(seed);
     let mut model = BTreeMap::new();
     for step in 1..1200u64 {

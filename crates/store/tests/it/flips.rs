@@ -4,25 +4,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, PAGE_SIZE, Purpose, Tag};
-use senko_store::{Clock, Options, Store, StoreError, WriteOptions};
+use senko_store::{Options, Store, StoreError, WriteOptions};
+
+use crate::support::{small, ticking};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options() -> Options {
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
     Options {
-        block_bytes: 1 << 20,
         inline_max: 1024,
-        background: false,
         cache_bytes: 0,
         create: false,
-        clock: Clock::Own(Arc::new(move || clock.fetch_add(3, Ordering::Relaxed))),
-        ..Options::default()
+        clock: ticking(3),
+        ..small()
     }
 }
 

@@ -1,35 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A full store: every key can be deleted, and writes work again once there is room. With every
 //! length of values and batches, with the background threads and without, after a reopening, and if
-//! other files take the rest of the file system.
+//! other files take the rest of the file system. Below its bound no overwrite fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::Device;
 use senko_io::faulty::FaultyDevice;
-use senko_store::{Batch, Clock, Options, Store, StoreError, WriteOptions};
+use senko_store::{Batch, Options, Store, StoreError, WriteOptions};
 use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
+use crate::support::{ends, open, ticking};
 
 const MIB: u64 = 1 << 20;
 
 fn options(background: bool) -> Options {
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
     Options {
         block_bytes: MIB,
         background,
         cache_bytes: 0,
-        clock: Clock::Own(Arc::new(move || clock.fetch_add(3, Ordering::Relaxed))),
+        clock: ticking(3),
         ..Options::default()
+    }
+}
+
+/// With large values, which have their own extents.
+fn with_large(background: bool) -> Options {
+    Options {
+        inline_max: 8192,
+        ..options(background)
     }
 }
 
 /// Deterministic contents of a key's value.
 fn value(key: u64, bytes: u64) -> Vec<u8> {
-    (0..bytes).map(|at| (key ^ at) as u8).collect()
+    let mut value: Vec<u8> = (0..bytes).map(|at| (key ^ at) as u8).collect();
+    for (byte, of_key) in value.iter_mut().zip(key.to_be_bytes()) {
+        *byte = of_key;
+    }
+    value
+}
+
+fn check(store: &Store, key: u64, expected: Option<&[u8]>) {
+    let got = store.get(&key.to_be_bytes()).unwrap();
+    assert_eq!(got.as_deref(), expected, "key {key}");
 }
 
 fn write(
@@ -92,10 +108,7 @@ fn a_full_store_is_emptied_and_filled_again() {
     for (nth, (mib, bytes, puts, deletes)) in cases.into_iter().enumerate() {
         for background in [false, true] {
             let device = FaultyDevice::new(mib * MIB / 4096, 1);
-            let open = || {
-                let device: Arc<dyn Device> = Arc::clone(&device) as _;
-                Store::open_device(device, options(background)).unwrap()
-            };
+            let open = || open(&device, options(background));
             let what = format!("{mib} MiB, {bytes} bytes, {puts} and {deletes}, {background}");
             empty_and_fill(&open, nth as u64, bytes, (puts, deletes), &what);
             assert_eq!(device.pages(), mib * MIB / 4096);
@@ -207,8 +220,7 @@ fn no_order_of_writes_makes_a_delete_fail() {
         }
         assert_eq!(store.len().unwrap(), model.len() as u64, "seed {seed}");
         for (&key, &length) in &model {
-            let got = store.get(&key.to_be_bytes()).unwrap();
-            assert_eq!(got.as_deref(), Some(&value(key, length)[..]), "seed {seed}");
+            check(&store, key, Some(&value(key, length)));
         }
         let keys: Vec<u64> = model.keys().copied().collect();
         delete(&store, &keys, 100, &format!("seed {seed}, the end"));
@@ -223,10 +235,7 @@ fn no_order_of_writes_makes_a_delete_fail() {
 fn other_files_take_the_rest_at_any_size() {
     for first in [0, 1, 50, 300, 1500, 4000] {
         let device = Hooked::limited(1, 24 * MIB / 4096);
-        let open = || {
-            let device: Arc<dyn Device> = Arc::clone(&device) as _;
-            Store::open_device(device, options(first % 100 == 0)).unwrap()
-        };
+        let open = || open(&device, options(first % 100 == 0));
         let mut store = open();
         let keys: Vec<u64> = (0..first).collect();
         write(&store, &keys, 1, |_| Some(1008)).unwrap();
@@ -346,10 +355,7 @@ fn a_store_of_large_values_is_emptied_after_each_opening() {
                 ..options(background)
             };
             let device = FaultyDevice::new(mib * MIB / 4096, 1);
-            let open = || {
-                let device: Arc<dyn Device> = Arc::clone(&device) as _;
-                Store::open_device(device, options()).unwrap()
-            };
+            let open = || open(&device, options());
             let value = vec![7; bytes];
             let put = |key: u64| {
                 let store = open();
@@ -375,5 +381,187 @@ fn a_store_of_large_values_is_emptied_after_each_opening() {
             let again = fill(&store, 0, 1, |_| bytes as u64);
             assert!(again >= stored * 3 / 4, "{what}: {again} of {stored}");
         }
+    }
+}
+
+/// At the bound the logs could not be sealed for lack of space, and a put used to wait for that
+/// forever, with the lock of all writers.
+#[test]
+fn a_full_store_says_so() {
+    for background in [true, false] {
+        for mib in [6, 7, 8, 9, 12] {
+            ends(move || {
+                let options = Options {
+                    max_bytes: Some(mib * MIB),
+                    inline_max: 4096,
+                    ..options(background)
+                };
+                let store = open(&FaultyDevice::new(64 * 256, 1), options);
+                let stored = fill(&store, 0, 1, |_| 1000);
+                assert!(stored * 1000 < mib * MIB, "the bound does not hold");
+                for key in 0..stored {
+                    check(&store, key, Some(&value(key, 1000)));
+                }
+                store.close().unwrap();
+            });
+        }
+    }
+}
+
+/// Live data far below the bound: overwriting must be possible forever.
+#[test]
+fn overwrites_do_not_fail_below_the_bound() {
+    for background in [false, true] {
+        // 3 to 5 MiB are live.
+        overwrite(with_large(background), 16, 3000);
+        for mib in [16, 24] {
+            let options = Options {
+                inline_max: 4096,
+                ..options(background)
+            };
+            // Four logs, a spare one, and the space for compaction are added to the live bytes.
+            overwrite(options, mib, (mib - 9) * MIB * 6 / 10 / 1000);
+        }
+    }
+}
+
+fn overwrite(options: Options, mib: u64, keys: u64) {
+    let options = Options {
+        max_bytes: Some(mib * MIB),
+        ..options
+    };
+    let (background, large) = (options.background, options.inline_max == 8192);
+    let device = Hooked::new(1);
+    let store = open(&device, options);
+    let mut rng = Rng::new(5);
+    let mut model = vec![None; keys as usize];
+    for number in 0..60_000u64 {
+        let key = rng.below(keys);
+        let len = match large {
+            true if rng.below(200) == 0 => 9000 + rng.below(40_000),
+            true => rng.below(1500),
+            false => 1000,
+        };
+        let written = value(key << 32 | number, len);
+        if let Err(error) = store.put(&key.to_be_bytes(), &written) {
+            let stats = store.stats();
+            panic!("{background}, {mib} MiB, {keys} keys, put {number}: {error}; {stats:?}");
+        }
+        model[key as usize] = Some(written);
+        if large && !background && number % 16 == 0 {
+            store
+                .maintain()
+                .unwrap_or_else(|error| panic!("maintain at {number}: {error}"));
+        }
+    }
+    assert!(device.pages() * 4096 <= mib * MIB);
+    store.compact().unwrap();
+    for (key, written) in (0..).zip(&model) {
+        check(&store, key, written.as_deref());
+    }
+    let stats = store.stats();
+    let bound = stats.live_bytes as f64 * 1.3 + (2 * MIB) as f64;
+    assert!((stats.block_bytes as f64) < bound, "{stats:?}");
+}
+
+/// On a full device or tmpfs of 64 MiB, `delete` used to stop after 17,000 of 60,480 keys, and
+/// `compact` failed: the reserve for deletes existed only under `--max-size`. Now every key of a
+/// full store can be deleted, and no delete fails. A compaction makes room, and the store can hold
+/// as much as before. Closing it in between makes no difference.
+#[test]
+fn a_full_store_takes_deletes_and_has_room_again() {
+    const MAX: u64 = 16 * MIB;
+    for background in [false, true] {
+        // What stops the store from growing.
+        let bounds: [(&str, Arc<dyn Device>, _); 3] = [
+            ("setting", Hooked::new(1), Some(MAX)),
+            ("device", FaultyDevice::new(MAX / 4096, 1), None),
+            ("file system", Hooked::limited(1, MAX / 4096), None),
+        ];
+        for (bound, device, max_bytes) in bounds {
+            let open = || {
+                let options = Options {
+                    max_bytes,
+                    ..with_large(background)
+                };
+                Store::open_device(Arc::clone(&device), options).unwrap()
+            };
+            let mut store = open();
+            let mut least = 0;
+            for round in 0..4u64 {
+                let what = format!("{bound}, {background}, round {round}");
+                let first = round << 32;
+                let bytes = |key: u64| if key % 500 == 499 { 100_000 } else { 1000 };
+                let keys: Vec<u64> = (first..fill(&store, first, 1, bytes)).collect();
+                let stored = keys.len() as u64;
+                // Logs, the spare one and the space for a compaction take a large share of such a
+                // small bound.
+                assert!(
+                    stored * 1000 > MAX / 4 && stored >= least && stored < MAX / 1000,
+                    "{what}: full at {stored} elements, not {least}: {:?}",
+                    store.stats()
+                );
+                if round == 0 {
+                    least = stored * 3 / 4;
+                }
+                if round % 2 == 1 {
+                    store.close().unwrap();
+                    store = open();
+                }
+                for &key in &keys {
+                    check(&store, key, Some(&value(key, bytes(key))));
+                }
+                delete(&store, &keys, 1, &what);
+                if round >= 2 {
+                    store.close().unwrap();
+                    store = open();
+                }
+                compact_to_nothing(&store, &what);
+                assert!(device.pages() * 4096 <= MAX);
+            }
+        }
+    }
+}
+
+fn compact_to_nothing(store: &Store, what: &str) {
+    if let Err(error) = store.compact() {
+        panic!("{what}: {error}; {:?}", store.stats());
+    }
+    assert_eq!(store.scan().unwrap().count(), 0, "{what}");
+}
+
+/// Free space in pieces that were all too short for a log used to count as room for one. So a
+/// delete was refused in a full store that was reopened. The positions of the pieces depend on the
+/// device's size, so many sizes are tried.
+#[test]
+fn deletes_of_a_full_store_find_room_however_its_free_space_lies() {
+    for units in (150..450u64).step_by(15) {
+        let device = FaultyDevice::new(units * 16, 1);
+        let store = open(&device, with_large(true));
+        let keys: Vec<u64> = (0..fill(&store, 0, 500, |_| 700)).collect();
+        store.close().unwrap();
+        let store = open(&device, with_large(units % 2 == 0));
+        let what = format!("{units} units");
+        delete(&store, &keys, 500, &what);
+        compact_to_nothing(&store, &what);
+    }
+}
+
+/// Logs of an eighth of a block's size make small blocks, which are joined. In a full store there
+/// was space to move only one, and that was repeated forever: a put neither failed nor returned.
+#[test]
+fn small_blocks_of_a_full_store_are_not_moved_for_ever() {
+    for background in [false, true] {
+        let options = Options {
+            block_bytes: 8 * MIB,
+            log_bytes: MIB,
+            max_bytes: Some(64 * MIB),
+            ..with_large(background)
+        };
+        let store = open(&Hooked::new(1), options);
+        let keys: Vec<u64> = (0..fill(&store, 0, 1, |_| 1000)).collect();
+        assert!(keys.len() as u64 * 1000 > 16 * MIB, "{}", keys.len());
+        delete(&store, &keys, 1, "small blocks");
+        compact_to_nothing(&store, "small blocks");
     }
 }

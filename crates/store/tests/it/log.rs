@@ -8,9 +8,10 @@ mod threads; // writers, readers and crashes on real threads
 use std::sync::Arc;
 
 use senko_io::faulty::FaultyDevice;
+use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
 use senko_store::element::{Element, TOMBSTONE};
 use senko_store::log::{AppendError, Log, Ticket};
-use senko_store::{Extent, Hasher, KeyHash};
+use senko_store::{Durability, Extent, Hasher, KeyHash};
 
 /// One write of a batch: a key, and its value or its deletion.
 pub type Change = (Vec<u8>, Option<Vec<u8>>);
@@ -25,7 +26,7 @@ pub fn hash(key: &[u8]) -> KeyHash {
 
 /// A device with an extent in its middle.
 pub fn device(pages: u32, seed: u64) -> (Arc<FaultyDevice>, Extent) {
-    let extent = Extent { first: 16, pages };
+    let extent = Extent::new(16, pages);
     (FaultyDevice::new(u64::from(pages) + 48, seed), extent)
 }
 
@@ -66,4 +67,22 @@ pub fn get(log: &Log, key: &[u8], at: u64) -> Option<Option<Vec<u8>>> {
     assert_eq!(element.key, key);
     assert!(element.time <= at);
     Some((!element.is_tombstone()).then(|| element.value.to_vec()))
+}
+
+/// Commits on a device that does not fail.
+pub fn commit(log: &Log, ticket: Ticket, durability: Durability) {
+    log.commit(ticket, durability).expect("a sound device");
+}
+
+/// Commits everything that was appended so far.
+pub fn commit_all(log: &Log, durability: Durability) {
+    commit(log, log.end(), durability);
+}
+
+/// Pages of the device.
+pub fn read_pages(device: &FaultyDevice, first: u64, pages: u32) -> Vec<u8> {
+    let mut bytes = vec![0; pages as usize * PAGE_SIZE];
+    let tag = Tag::store(Purpose::Lookup);
+    device.read(first, &mut bytes, tag).expect("a sound device");
+    bytes
 }

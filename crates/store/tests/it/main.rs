@@ -10,13 +10,12 @@ mod basics; // each call once, compared with the model
 mod recorded; // power cuts and kills at system calls
 mod calls; // what they leave of a store
 mod crash; // a power failure after every write and flush
-mod faults;
-mod full; // a full store is emptied
+mod faults; // failing calls of the device, flipped bits
+mod full; // the bound on the file, and a full store is emptied
 mod flips; // a flipped byte is told
-mod folder; // a process that changes its folder // failing calls of the device, flipped bits
+mod folder; // a process that changes its folder
 mod conditional; // compare and swap, update, and the count of keys
 mod versions; // stores that keep several versions of a key
-mod space; // the bound on the file
 mod shrink; // space that goes back to the file system
 mod review; // odd inputs and tight spots
 mod stress; // real threads

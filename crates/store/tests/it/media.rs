@@ -6,15 +6,7 @@ use std::path::Path;
 
 use senko_store::{Options, Store, StoreError, WriteOptions, repair, verify};
 
-use crate::support::Folder;
-
-fn writing() -> Options {
-    Options {
-        block_bytes: 1 << 20,
-        background: false,
-        ..Options::default()
-    }
-}
+use crate::support::{Folder, small};
 
 fn reading() -> Options {
     Options {
@@ -25,7 +17,7 @@ fn reading() -> Options {
 
 /// A store with something in a block, in a log and outside; closed well or not.
 fn made(path: &Path, closed: bool) {
-    let store = Store::open(path, writing()).unwrap();
+    let store = Store::open(path, small()).unwrap();
     store.put(b"in a block", b"1").unwrap();
     store.put(b"large", &[7; 300_000]).unwrap();
     store.seal().unwrap();
@@ -92,7 +84,7 @@ fn a_file_is_opened_to_be_read_and_stays_as_it_is() {
         let other = Store::open(&path, reading()).unwrap();
         read_everything(&path, &one);
         read_everything(&path, &other);
-        let held = Store::open(&path, writing()).unwrap_err().to_string();
+        let held = Store::open(&path, small()).unwrap_err().to_string();
         assert!(held.contains("is in use by this process"), "{held}");
         let report = verify(&path, |_, _| ()).unwrap();
         assert_eq!((report.problems.len(), report.elements), (0, 3));
@@ -103,7 +95,7 @@ fn a_file_is_opened_to_be_read_and_stays_as_it_is() {
 
         assert_eq!(times(std::fs::metadata(&path).unwrap()), modified);
         assert!(std::fs::read(&path).unwrap() == before, "no byte changed");
-        let store = Store::open(&path, writing()).unwrap();
+        let store = Store::open(&path, small()).unwrap();
         store.put(b"key", b"value").unwrap();
         let held = Store::open(&path, reading()).unwrap_err().to_string();
         assert!(held.contains("is in use by this process"), "{held}");
@@ -163,7 +155,7 @@ fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
         let mut content = vec![0; bytes];
         content[at..at + mark.len()].copy_from_slice(mark);
         std::fs::write(&path, &content).unwrap();
-        match Store::open(&path, writing()) {
+        match Store::open(&path, small()) {
             Err(StoreError::Foreign(text)) => assert!(text.contains(told), "{text}"),
             other => panic!("{told}: {other:?}"),
         }
@@ -174,7 +166,7 @@ fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
     }
     // A completely empty file is accepted.
     std::fs::write(&path, vec![0; 2 << 20]).unwrap();
-    let store = Store::open(&path, writing()).unwrap();
+    let store = Store::open(&path, small()).unwrap();
     store.put(b"key", b"value").unwrap();
     store.close().unwrap();
 }

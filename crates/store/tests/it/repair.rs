@@ -5,16 +5,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{AlignedBuf, Device, Op, PAGE_SIZE, Purpose, Tag};
 use senko_store::{
-    Clock, Options, RepairReport, Store, StoreError, VerifyReport, repair_device, verify_device,
+    Options, RepairReport, Store, StoreError, VerifyReport, repair_device, verify_device,
 };
 use senko_workload::Rng;
 
-use crate::support::Folder;
+use crate::support::{Folder, small, ticking};
 
 const PAGES: u64 = 1 << 13;
 const TAG: Tag = Tag::store(Purpose::Meta);
@@ -23,13 +22,10 @@ const TAG: Tag = Tag::store(Purpose::Meta);
 type Model = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;
 
 fn options() -> Options {
-    let clock = AtomicU64::new(1_700_000_000_000_000);
     Options {
-        block_bytes: 1 << 20,
         inline_max: 8192,
-        background: false,
-        clock: Clock::Own(Arc::new(move || clock.fetch_add(7, Ordering::Relaxed))),
-        ..Options::default()
+        clock: ticking(7),
+        ..small()
     }
 }
 

@@ -4,14 +4,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, Op};
 use senko_store::{
-    Batch, Clock, Durability, IndexKind, MAX_KEY_BYTES, Options, Store, StoreError, WriteOptions,
+    Batch, Durability, IndexKind, MAX_KEY_BYTES, Options, Store, StoreError, WriteOptions,
 };
+
+use crate::support::{ends, moved, open, ticking, waiting};
 
 const MIB: u64 = 1 << 20;
 
@@ -27,90 +28,10 @@ fn device(mib: u64) -> Arc<dyn Device> {
     FaultyDevice::new(mib * 256, 1)
 }
 
-/// Fails if `work` has not returned after ten minutes, since it hangs then.
-fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, wait) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        let _ = done.send(work());
-    });
-    match wait.recv_timeout(Duration::from_secs(600)) {
-        Ok(result) => result,
-        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => unreachable!("a result was sent"),
-        },
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
-    }
-}
-
 fn filler(nth: u64, bytes: usize) -> Vec<u8> {
     let mut value = vec![(nth % 251) as u8; bytes];
     value[..8].copy_from_slice(&nth.to_le_bytes());
     value
-}
-
-/// At the bound the logs could not be sealed for lack of space, and a put used to wait for that
-/// forever, with the lock of all writers.
-#[test]
-fn a_full_store_says_so() {
-    for background in [true, false] {
-        for mib in [6, 7, 8, 9, 12] {
-            let (keys, found) = ends(move || {
-                let options = Options {
-                    max_bytes: Some(mib * MIB),
-                    background,
-                    ..small()
-                };
-                let store = Store::open_device(device(64), options).unwrap();
-                let mut keys = 0u64;
-                loop {
-                    match store.put(&keys.to_le_bytes(), &filler(keys, 1000)) {
-                        Ok(_) => keys += 1,
-                        Err(StoreError::NoSpace(_)) => break,
-                        Err(error) => panic!("{error}"),
-                    }
-                    assert!(keys < 64 << 10, "the bound does not hold");
-                }
-                let found = (0..keys)
-                    .filter(|key| store.get(&key.to_le_bytes()).unwrap().is_some())
-                    .count() as u64;
-                store.close().unwrap();
-                (keys, found)
-            });
-            println!("background {background}, {mib} MiB: {keys} keys");
-            assert_eq!(keys, found);
-        }
-    }
-}
-
-/// Live data far below the bound: overwriting must be possible forever.
-#[test]
-fn overwriting_below_the_bound_goes_on() {
-    for background in [true, false] {
-        for mib in [16u64, 24] {
-            ends(move || {
-                let options = Options {
-                    max_bytes: Some(mib * MIB),
-                    background,
-                    ..small()
-                };
-                let store = Store::open_device(device(64), options).unwrap();
-                // Four logs, a spare one, and the space for compaction are added to the live bytes.
-                let keys = (mib - 9) * MIB * 6 / 10 / 1000;
-                for nth in 0..60_000u64 {
-                    let key = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
-                    let put = store.put(&key.to_le_bytes(), &filler(nth, 1000));
-                    put.unwrap_or_else(|error| {
-                        panic!(
-                            "background {background}, {mib} MiB, {keys} keys, put {nth}: {error}: {:?}",
-                            store.stats()
-                        )
-                    });
-                }
-                store.close().unwrap();
-            });
-        }
-    }
 }
 
 /// Overwritten large values were among many small live ones: their blocks never looked worth
@@ -146,7 +67,7 @@ fn the_space_of_dead_large_values_comes_back() {
 #[test]
 fn a_store_that_is_only_read_writes_nothing() {
     let device = FaultyDevice::new(64 * 256, 1);
-    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, small()).unwrap();
+    let store = open(&device, small());
     for key in 0..3000u64 {
         store.put(&key.to_le_bytes(), &filler(key, 1000)).unwrap();
     }
@@ -156,7 +77,7 @@ fn a_store_that_is_only_read_writes_nothing() {
         ..small()
     };
     let before = device.stats();
-    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+    let store = open(&device, options);
     let refused = |result: Result<(), StoreError>, what: &str| match result {
         Err(StoreError::ReadOnly(_)) => {}
         other => panic!("{what}: {other:?}"),
@@ -251,10 +172,9 @@ fn long_keys_in_small_blocks() {
 #[test]
 fn expiries_beyond_the_end_mean_for_long() {
     let clock = Arc::new(AtomicU64::new(1_700_000_000_500_000));
-    let time = Arc::clone(&clock);
     let options = Options {
         background: false,
-        clock: Clock::Own(Arc::new(move || time.load(Ordering::Relaxed))),
+        clock: moved(&clock, 0),
         ..small()
     };
     let store = Store::open_device(device(64), options).unwrap();
@@ -288,12 +208,10 @@ fn expiries_beyond_the_end_mean_for_long() {
 
 #[test]
 fn a_thousand_versions() {
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
-    let time = Arc::clone(&clock);
     let options = Options {
         background: false,
         keep_versions: 1000,
-        clock: Clock::Own(Arc::new(move || time.fetch_add(1, Ordering::Relaxed))),
+        clock: ticking(1),
         ..small()
     };
     let store = Store::open_device(device(256), options).unwrap();
@@ -493,12 +411,8 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
         background: false,
         ..small()
     };
-    let store =
-        Store::open_device(Arc::clone(&shared) as Arc<dyn Device>, options.clone()).unwrap();
-    let none = WriteOptions {
-        durability: Durability::None,
-        ..WriteOptions::default()
-    };
+    let store = open(&shared, options.clone());
+    let none = waiting(Durability::None);
     for key in 0..5000u64 {
         store
             .put_with(&key.to_le_bytes(), &filler(key, 1000), none)
@@ -518,11 +432,10 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
 fn what_expired_is_told_from_what_was_deleted() {
     const START: u64 = 1_000_000;
     let now = Arc::new(AtomicU64::new(START * 1_000_000));
-    let clock = Arc::clone(&now);
     let options = Options {
         keep_versions: 3,
         background: false,
-        clock: Clock::Own(Arc::new(move || clock.load(Ordering::Relaxed))),
+        clock: moved(&now, 0),
         ..small()
     };
     let device = device(64);

@@ -3,31 +3,27 @@
 //! and can still be emptied when others took that space.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use senko_io::Device;
-use senko_store::{Batch, Clock, Options, Store, StoreError, WriteOptions};
+use senko_store::{Batch, Options, Store, StoreError, WriteOptions};
 use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
+use crate::support::{open, ticking};
 
 const MIB: u64 = 1 << 20;
 
 fn options(background: bool) -> Options {
-    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
     Options {
         block_bytes: MIB,
         inline_max: 8192,
         background,
-        clock: Clock::Own(Arc::new(move || clock.fetch_add(3, Ordering::Relaxed))),
+        clock: ticking(3),
         ..Options::default()
     }
-}
-
-fn open(device: &Arc<Hooked>, options: Options) -> Store {
-    Store::open_device(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
 }
 
 fn value(key: u64) -> Vec<u8> {

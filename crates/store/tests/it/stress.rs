@@ -15,6 +15,7 @@ use senko_store::{Batch, Durability, Options, Store, StoreError, WriteOptions};
 use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
+use crate::support::waiting;
 
 const GROUP: u64 = 4;
 const GROUPS: u64 = 300;
@@ -68,10 +69,7 @@ fn write(shared: &Shared, thread: u64) {
             1..10 => Durability::Buffered,
             _ => Durability::None,
         };
-        let options = WriteOptions {
-            durability,
-            ..WriteOptions::default()
-        };
+        let options = waiting(durability);
         match shared.store.write(&batch, options) {
             Ok(_) => shared.acknowledged[group as usize].store(next, Ordering::Release),
             Err(StoreError::NoSpace(_)) => {

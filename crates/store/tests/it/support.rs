@@ -4,8 +4,63 @@
 
 pub mod hooked; // a device in memory that calls back after each write and flush
 pub mod model; // the writes, and whether a store has a prefix of them
+pub mod watched; // a device in memory whose calls a test watches
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use senko_io::Device;
+use senko_store::{Clock, Durability, Options, Store, WriteOptions};
+
+/// Small blocks and logs, and no threads.
+pub fn small() -> Options {
+    Options {
+        block_bytes: 1 << 20,
+        background: false,
+        ..Options::default()
+    }
+}
+
+/// A clock that moves by `step` microseconds whenever it is read.
+pub fn ticking(step: u64) -> Clock {
+    moved(&Arc::new(AtomicU64::new(1_700_000_000_000_000)), step)
+}
+
+/// The same, on a time that the test may move too.
+pub fn moved(time: &Arc<AtomicU64>, step: u64) -> Clock {
+    let time = Arc::clone(time);
+    Clock::Own(Arc::new(move || time.fetch_add(step, Ordering::Relaxed)))
+}
+
+pub fn open(device: &Arc<impl Device + 'static>, options: Options) -> Store {
+    Store::open_device(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
+}
+
+/// A write that waits for this.
+pub fn waiting(durability: Durability) -> WriteOptions {
+    WriteOptions {
+        durability,
+        ..WriteOptions::default()
+    }
+}
+
+/// Fails if `work` has not returned after ten minutes, since it hangs then.
+pub fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let _ = done.send(work());
+    });
+    match wait.recv_timeout(Duration::from_secs(600)) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("a result was sent"),
+        },
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
+    }
+}
 
 /// A folder of a test, removed at the end.
 pub struct Folder(pub PathBuf);

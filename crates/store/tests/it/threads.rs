@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, Tag};
-use senko_store::{Durability, Options, Store, StoreError, WriteOptions};
+use senko_store::{Durability, Options, Store, StoreError};
 
 use crate::support::hooked::Hooked;
+use crate::support::watched::Watched;
+use crate::support::{small, waiting};
 
 const MIB: u64 = 1 << 20;
 /// A state that has not come after this long will not come.
@@ -21,10 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// pending work is done; the test also checks how far the store came by itself.
 fn compactions(rate: Option<u64>) -> u64 {
     let options = Options {
-        block_bytes: MIB,
-        background: false,
         compaction_rate: rate,
-        ..Options::default()
+        ..small()
     };
     let device = FaultyDevice::new(64 * MIB / 4096, 1);
     let store = Store::open_device(device, options).unwrap();
@@ -61,44 +60,6 @@ fn compaction_keeps_to_its_rate() {
     assert_eq!(compactions(Some(1)), 1);
 }
 
-/// A device on which a thread of the store panics when it is told to.
-struct Deadly {
-    inner: Arc<FaultyDevice>,
-    /// The thread that panics in its next call.
-    thread: &'static str,
-    armed: AtomicBool,
-}
-
-impl Deadly {
-    fn meet(&self) {
-        let here = std::thread::current();
-        if self.armed.load(Ordering::Relaxed) && here.name() == Some(self.thread) {
-            panic!("a thread dies, as the test wants");
-        }
-    }
-}
-
-impl Device for Deadly {
-    fn pages(&self) -> u64 {
-        Device::pages(&*self.inner)
-    }
-    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
-        self.meet();
-        self.inner.read(page, buf, tag)
-    }
-    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        self.meet();
-        self.inner.write(page, buf, tag)
-    }
-    fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        self.meet();
-        self.inner.flush(tag)
-    }
-    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        self.inner.discard(page, pages, tag)
-    }
-}
-
 fn key(thread: u64, nth: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&thread.to_le_bytes());
@@ -115,23 +76,24 @@ fn a_dead_thread_ends_writing_and_nothing_else() {
         ("senko-log", Durability::None),
     ] {
         let inner = FaultyDevice::new(256 * MIB / 4096, 1);
-        let device = Arc::new(Deadly {
-            inner: Arc::clone(&inner),
-            thread,
-            armed: AtomicBool::new(false),
+        let armed = Arc::new(AtomicBool::new(false));
+        let is_armed = Arc::clone(&armed);
+        // The thread panics in its next call of the device.
+        let device = Watched::new(Arc::clone(&inner), move |_, _, done| {
+            let here = std::thread::current();
+            if !done && is_armed.load(Ordering::Relaxed) && here.name() == Some(thread) {
+                panic!("a thread dies, as the test wants");
+            }
         });
         let options = Options {
             block_bytes: MIB,
             ..Options::default()
         };
-        let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
-        let write = WriteOptions {
-            durability,
-            ..WriteOptions::default()
-        };
+        let store = Store::open_device(device, options).unwrap();
+        let write = waiting(durability);
         let value = |nth: u64| vec![nth as u8; 900];
         store.put(&key(9, 9), b"before").unwrap();
-        device.armed.store(true, Ordering::Relaxed);
+        armed.store(true, Ordering::Relaxed);
         let counts: Vec<u64> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
                 .map(|writer| {
@@ -206,10 +168,7 @@ fn a_sync_has_what_came_before_it_whatever_the_logs_do() {
     let written: [AtomicU64; WRITERS] = Default::default();
     let stop = AtomicBool::new(false);
     let value = |nth: u64| vec![nth as u8; 700];
-    let no_wait = WriteOptions {
-        durability: Durability::None,
-        ..WriteOptions::default()
-    };
+    let no_wait = waiting(Durability::None);
     std::thread::scope(|scope| {
         for (writer, written) in (0..).zip(&written) {
             let (store, stop) = (&store, &stop);

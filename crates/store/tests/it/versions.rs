@@ -10,15 +10,14 @@ use senko_io::faulty::FaultyDevice;
 use senko_store::{Options, Store};
 use senko_workload::Rng;
 
-const MIB: u64 = 1 << 20;
+use crate::support::{open, small};
+
 const KEPT: usize = 3;
 
 fn options() -> Options {
     Options {
-        block_bytes: MIB,
         keep_versions: KEPT as u32,
-        background: false,
-        ..Options::default()
+        ..small()
     }
 }
 
@@ -81,10 +80,7 @@ fn histories_are_those_of_the_model() {
     for seed in 0..8 {
         let mut rng = Rng::new(seed);
         let mut device = FaultyDevice::new(64 * 256, seed);
-        let open = |device: &Arc<FaultyDevice>| {
-            Store::open_device(Arc::clone(device) as Arc<dyn Device>, options()).unwrap()
-        };
-        let mut store = open(&device);
+        let mut store = open(&device, options());
         let mut model: BTreeMap<u64, Versions> = BTreeMap::new();
         for step in 0..3000 {
             let key = rng.below(20);
@@ -101,13 +97,13 @@ fn histories_are_those_of_the_model() {
                 95..98 => store.compact().unwrap(),
                 98 => {
                     store.close().unwrap();
-                    store = open(&device);
+                    store = open(&device, options());
                 }
                 _ => {
                     store.sync().unwrap();
                     drop(store);
                     device = device.crashed_copy(seed);
-                    store = open(&device);
+                    store = open(&device, options());
                 }
             }
             let versions = &model[&key];

@@ -1,38 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The seeds of the fuzz targets, each run once, and with bytes changed.
 
-use std::path::{Path, PathBuf};
-
 use super::*;
 use crate::block::fuzzing;
-
-fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus")
-        .join(target)
-}
-
-fn seeds(target: &str, places: impl Fn(usize) -> Vec<usize>, run: impl Fn(&[u8])) {
-    let folder = folder(target);
-    let mut count = 0;
-    for file in std::fs::read_dir(&folder).expect("the corpus is in the tree") {
-        let path = file.expect("a readable folder").path();
-        let mut data = std::fs::read(&path).expect("a readable seed");
-        run(&data);
-        for at in places(data.len()) {
-            for flip in [1, 0x80, 0xff] {
-                data[at] ^= flip;
-                run(&data);
-                data[at] ^= flip;
-            }
-        }
-        for cut in places(data.len()) {
-            run(&data[..cut]);
-        }
-        count += 1;
-    }
-    assert!(count >= 5, "{} has seeds", folder.display());
-}
+use crate::fuzzing_tests::{corpus, run_seeds};
 
 #[test]
 fn page_seeds() {
@@ -41,7 +12,7 @@ fn page_seeds() {
             .chain((4080..len).step_by(17).take(40))
             .collect()
     };
-    seeds("store_page", near, fuzzing::pages);
+    run_seeds("store_page", near, fuzzing::pages);
 }
 
 #[test]
@@ -53,7 +24,7 @@ fn head_seeds() {
             .chain((4080..len).step_by(41))
             .collect()
     };
-    seeds("store_head", near, fuzzing::head);
+    run_seeds("store_head", near, fuzzing::head);
 }
 
 /// Writes the seeds again, after a change of the format: `cargo test -p senko_store write_seeds --
@@ -62,7 +33,7 @@ fn head_seeds() {
 #[ignore = "writes into the tree"]
 fn write_seeds() {
     let put = |target: &str, name: &str, data: &[u8]| {
-        let folder = folder(target);
+        let folder = corpus(target);
         std::fs::create_dir_all(&folder).unwrap();
         let end = data
             .iter()

@@ -2,14 +2,15 @@
 //! Any change of the written bytes is an error that names the place; everything else stays
 //! readable.
 
+use std::cell::Cell;
+
 use senko_workload::Rng;
 
 use super::*;
 
 /// Lets `change` change a page on the device.
 fn change(device: &FaultyDevice, page: u64, change: impl FnOnce(&mut [u8])) {
-    let mut bytes = AlignedBuf::new(1);
-    device.read(page, &mut bytes, TAG).unwrap();
+    let mut bytes = read_page(device, page);
     change(&mut bytes);
     device.write(page, &bytes, TAG).unwrap();
 }
@@ -34,47 +35,32 @@ fn check_damaged(built: &Built, made: &Made, wrong: Range<u64>) {
         let offset = offset(error);
         assert!(wrong.contains(&offset), "{error} is not in {wrong:?}");
     };
-    let mut problems = false;
+    let problems = Cell::new(false);
+    let found = |error: StoreError| {
+        problems.set(true);
+        there(&error);
+    };
     for one in &made.elements {
         match look_up(built, one.hash, &one.key, one.time) {
             Ok(found) => assert_eq!(found.as_ref(), Some(one)),
-            Err(error) => {
-                problems = true;
-                there(&error);
-            }
+            Err(error) => found(error),
         }
     }
-    let listed: Vec<HashEntry> = made
-        .elements
-        .iter()
-        .map(|one| HashEntry {
-            key: one.hash,
-            time: one.time,
-            flags: one.element().stored_flags(),
-        })
-        .collect();
     for shards in [0..10, 10..200, 200..256] {
         match block.hashes(&**device, shards.clone()) {
             Ok(entries) => {
-                let expected = listed
-                    .iter()
-                    .filter(|entry| shards.contains(&entry.key.shard()));
-                assert!(entries.iter().eq(expected));
+                let mut expected = listed(&made.elements);
+                expected.retain(|entry| shards.contains(&entry.key.shard()));
+                assert_eq!(entries, expected);
             }
-            Err(error) => {
-                problems = true;
-                there(&error);
-            }
+            Err(error) => found(error),
         }
     }
     match Block::open(&**device, record) {
         Ok(opened) => assert_eq!(opened.page_index(), block.page_index()),
-        Err(error) => {
-            problems = true;
-            there(&error);
-        }
+        Err(error) => found(error),
     }
-    let mut scan = BlockScan::new(Arc::clone(device), block, made.hasher.clone(), 0, TAG);
+    let mut scan = BlockScan::new(Arc::clone(device), record, made.hasher.clone(), 0, TAG);
     let (mut seen, mut expected) = (0, made.elements.iter());
     loop {
         match scan.next_element() {
@@ -88,18 +74,15 @@ fn check_damaged(built: &Built, made: &Made, wrong: Range<u64>) {
                 seen += 1;
             }
             Err(error) => {
-                problems = true;
-                there(&error);
-                assert_eq!(
-                    scan.next_element().unwrap_err().to_string(),
-                    error.to_string()
-                );
+                let text = error.to_string();
+                found(error);
+                assert_eq!(scan.next_element().unwrap_err().to_string(), text);
                 assert!(scan.skip_damage());
             }
         }
     }
     let found = verify_block(&**device, record, &made.hasher);
-    assert_eq!(found.is_empty(), !problems, "{found:?}");
+    assert_eq!(found.is_empty(), !problems.get(), "{found:?}");
     if let Some(first) = found.first() {
         assert!(
             wrong.contains(&first.offset),
@@ -163,19 +146,17 @@ fn pages_of_other_places() {
     let other = build(&made.elements, 4096, 22 + (1 << 32));
     let pages = record.head() + u64::from(record.head_pages);
     for page in record.extent.first..pages {
-        let mut kept = AlignedBuf::new(1);
-        built.device.read(page, &mut kept, TAG).unwrap();
-        let mut wrong = AlignedBuf::new(1);
-        other.device.read(page, &mut wrong, TAG).unwrap();
-        built.device.write(page, &wrong, TAG).unwrap();
-        check_damaged(&built, &made, around(&record, page));
+        let kept = read_page(&*built.device, page);
         // A neighbouring page of the same block, as after a write to the wrong place.
         let neighbour = if page + 1 < pages { page + 1 } else { page - 1 };
-        built.device.read(neighbour, &mut wrong, TAG).unwrap();
-        built.device.write(page, &wrong, TAG).unwrap();
-        check_damaged(&built, &made, around(&record, page));
-        built.device.write(page, &AlignedBuf::new(1), TAG).unwrap();
-        check_damaged(&built, &made, around(&record, page));
+        for wrong in [
+            read_page(&*other.device, page),
+            read_page(&*built.device, neighbour),
+            AlignedBuf::new(1),
+        ] {
+            built.device.write(page, &wrong, TAG).unwrap();
+            check_damaged(&built, &made, around(&record, page));
+        }
         built.device.write(page, &kept, TAG).unwrap();
     }
 }
@@ -194,8 +175,7 @@ fn cut_off() {
     ] {
         let device = FaultyDevice::new(pages, 1);
         for page in 0..pages {
-            let mut bytes = AlignedBuf::new(1);
-            built.device.read(page, &mut bytes, TAG).unwrap();
+            let bytes = read_page(&*built.device, page);
             device.write(page, &bytes, TAG).unwrap();
         }
         let error = Block::open(&*device, &record).unwrap_err();
@@ -219,8 +199,7 @@ fn another_record() {
     // A head says where its block lies, without a manifest.
     let mut found = Vec::new();
     for page in 0..built.device.pages() {
-        let mut bytes = AlignedBuf::new(1);
-        built.device.read(page, &mut bytes, TAG).unwrap();
+        let bytes = read_page(&*built.device, page);
         found.extend(probe(&bytes).map(|record| (page, record)));
     }
     assert_eq!(found, [(built.record.head(), built.record)]);
@@ -230,10 +209,7 @@ fn another_record() {
 fn a_device_that_fails() {
     let made = make(15, 2000, Hashes::Real, 9000);
     let bytes = needed(&made.elements, 4096);
-    let extent = Extent {
-        first: 0,
-        pages: (bytes / PAGE_SIZE as u64) as u32,
-    };
+    let extent = Extent::new(0, (bytes / PAGE_SIZE as u64) as u32);
     let mut ends = 0;
     for nth in 1.. {
         let device = FaultyDevice::new(extent.end(), nth);
@@ -265,18 +241,13 @@ fn a_device_that_fails() {
     built.device.fail_nth(senko_io::Op::Read, 1, libc_eio());
     let hasher = made.hasher.clone();
     let device = Arc::clone(&built.device);
-    let mut scan = BlockScan::new(device, &built.block, hasher, 1 << 20, TAG);
+    let mut scan = BlockScan::new(device, &built.record, hasher, 1 << 20, TAG);
     assert_eq!(scanned(&mut scan), made.elements);
     built.device.fail_from(senko_io::Op::Read, 1, libc_eio());
     let error = Block::open(&*built.device, &built.record).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
-    let mut scan = BlockScan::new(
-        Arc::clone(&built.device),
-        &built.block,
-        made.hasher.clone(),
-        0,
-        TAG,
-    );
+    let device = Arc::clone(&built.device);
+    let mut scan = BlockScan::new(device, &built.record, made.hasher.clone(), 0, TAG);
     assert!(matches!(scan.next_element(), Err(StoreError::Io { .. })));
 }
 

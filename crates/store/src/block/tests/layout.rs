@@ -35,10 +35,7 @@ fn element(nth: u64, flags: u8, value: Vec<u8>) -> Owned {
 fn a_block() {
     let id = 0x0102_0304_0506_0708;
     let reference = ExtentRef {
-        extent: Extent {
-            first: 3,
-            pages: 16,
-        },
+        extent: Extent::new(3, 16),
         bytes: 9,
         crc: 5,
     };
@@ -65,11 +62,7 @@ fn a_block() {
     assert_eq!((record.min_time, record.max_time), (1001, 1015));
     let seed = crc32c::crc32c(&id.to_le_bytes());
     let page = |nth: u32| {
-        let run = PageRun {
-            page: record.extent.first + u64::from(nth),
-            pages: 1,
-        };
-        let bytes = read(&*built.device, run);
+        let bytes = read_page(&*built.device, record.extent.first + u64::from(nth));
         assert_eq!(half(&bytes, 0), crc32c::crc32c_append(seed, &bytes[4..]));
         assert_eq!(half(&bytes, 4), 0x0506_0708);
         bytes

@@ -132,24 +132,18 @@ fn full() {
         for (seed, hashes) in [(3, Hashes::Real), (4, Hashes::Crowded)] {
             let made = make(seed, 2000, hashes, 3 * page_bytes);
             for pages in [16, 32, 48, 176] {
-                let extent = Extent { first: 16, pages };
+                let extent = Extent::new(16, pages);
                 let device = FaultyDevice::new(4096, seed);
                 let mut writer =
                     BlockWriter::new(&*device, extent, seed, page_bytes, TAG, u64::MAX);
-                let mut taken = 0;
-                while writer
-                    .push(made.elements[taken].hash, &made.elements[taken].element())
-                    .unwrap()
-                {
-                    taken += 1;
-                }
-                assert_eq!(writer.elements(), taken as u64);
+                let mut push = |nth: usize| {
+                    let one = &made.elements[nth];
+                    writer.push(one.hash, &one.element()).unwrap()
+                };
+                let taken = (0..).find(|&nth| !push(nth)).unwrap();
                 // The block stays full for this element; a shorter one may still fit.
-                assert!(
-                    !writer
-                        .push(made.elements[taken].hash, &made.elements[taken].element())
-                        .unwrap()
-                );
+                assert!(!push(taken));
+                assert_eq!(writer.elements(), taken as u64);
                 let (record, block) = writer.finish().unwrap();
                 assert_eq!(record.extent, extent, "nearly all of the extent is in use");
                 let prefix = Made {
@@ -174,10 +168,7 @@ fn full() {
 fn a_bound_below_the_extent() {
     let elements = equal(500, 1000, 0);
     let device = FaultyDevice::new(512, 1);
-    let extent = Extent {
-        first: 0,
-        pages: 512,
-    };
+    let extent = Extent::new(0, 512);
     let mut writer = BlockWriter::new(&*device, extent, 1, 4096, TAG, 100 * 4096);
     let taken = elements
         .iter()
@@ -192,10 +183,7 @@ fn a_bound_below_the_extent() {
 fn order_is_asked_for() {
     let elements = equal(3, 10, 0);
     let device = FaultyDevice::new(512, 1);
-    let extent = Extent {
-        first: 0,
-        pages: 512,
-    };
+    let extent = Extent::new(0, 512);
     let mut writer = BlockWriter::new(&*device, extent, 1, 4096, TAG, u64::MAX);
     let push = |writer: &mut BlockWriter<'_>, one: &Owned| writer.push(one.hash, &one.element());
     assert!(push(&mut writer, &elements[1]).unwrap());

@@ -32,7 +32,7 @@ const EXPIRY: u64 = (1 << 40) - 1;
 pub(super) const MOST_USES: u8 = 3;
 
 /// The header of a record.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Head {
     /// Where it begins.
     pub place: usize,
@@ -118,12 +118,7 @@ impl Ring {
                 place,
                 len,
                 dead,
-                hash: KeyHash { order: 0, check: 0 },
-                time: 0,
-                uses: 0,
-                expiry: 0,
-                key_len: 0,
-                value_len: 0,
+                ..Head::default()
             };
         }
         let (time, more) = (word(16), word(24));

@@ -199,7 +199,7 @@ fn tombstones_and_large_values_are_not_kept_and_a_newer_element_takes_the_place(
 #[test]
 fn a_cache_is_as_large_as_was_asked_for_or_there_is_none() {
     for bytes in [0, 1, MIN_BYTES - 1] {
-        assert!(RecordCache::<Threads>::new(bytes).is_none());
+        assert!(<RecordCache>::new(bytes).is_none());
     }
     for bytes in [MIN_BYTES, 3 << 20, 32 << 20, 1 << 30, 40 << 30] {
         let cache: RecordCache = RecordCache::new(bytes).expect("a cache");

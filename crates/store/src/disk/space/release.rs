@@ -19,13 +19,6 @@ const PUNCH_UNITS: u64 = 1024;
 const LEAST_RELEASE: u64 = 256;
 const LEAST_SHARE: u64 = 16;
 
-/// Bytes that went back to the file system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Released {
-    pub cut: u64,
-    pub punched: u64,
-}
-
 impl Free {
     /// Keeps `keep` of the free units and returns the rest. If a piece is long enough, it keeps the
     /// first such piece, so that the file's end becomes free.

@@ -5,10 +5,10 @@ use senko_io::{Op, PAGE_SIZE};
 use senko_store::StoreError;
 use senko_store::element::Element;
 use senko_store::log::{
-    AppendError, Durability, HEADER, LABEL, Log, LogFind, MAX_ELEMENT, PAYLOAD, read_label,
+    AppendError, Durability, LABEL, Log, LogFind, MAX_ELEMENT, PAYLOAD, read_label,
 };
 
-use super::{append, create, device, get, hash, put, replay};
+use super::{append, commit, commit_all, create, device, get, hash, put, read_pages, replay};
 
 fn bytes(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64)
@@ -41,8 +41,7 @@ fn versions_are_found_before_and_after_they_are_written() {
         );
     };
     check(&log);
-    log.commit(log.end(), Durability::Synced)
-        .expect("a sound device");
+    commit_all(&log, Durability::Synced);
     check(&log);
     assert_eq!(device.unflushed(), 0);
     let again = replay(&device, extent);
@@ -58,8 +57,7 @@ fn a_look_up_reads_exactly_the_pages_of_its_element() {
     put(&log, b"a", &bytes(PAYLOAD - LABEL - 8 - 11, 1), 1);
     put(&log, b"b", &bytes(20, 2), 2);
     put(&log, b"c", &bytes(512 << 10, 3), 3);
-    log.commit(log.end(), Durability::Buffered)
-        .expect("a sound device");
+    commit_all(&log, Durability::Buffered);
     let pages = |key: &[u8]| match log.lookup(hash(key), key, 9).expect("no damage") {
         LogFind::Read(read) => (read.page() - extent.first, read.pages()),
         other => panic!("not a read: {other:?}"),
@@ -91,16 +89,8 @@ fn an_element_half_written_is_joined_from_both_halves() {
     };
     assert!(read.pages() < 51);
     // The other half is written before the read ends.
-    log.commit(log.end(), Durability::Synced)
-        .expect("a sound device");
-    let mut buf = vec![0; read.pages() as usize * PAGE_SIZE];
-    senko_io::Device::read(
-        &*device,
-        read.page(),
-        &mut buf,
-        senko_io::Tag::store(senko_io::Purpose::Lookup),
-    )
-    .expect("a sound device");
+    commit_all(&log, Durability::Synced);
+    let buf = read_pages(&device, read.page(), read.pages());
     let LogFind::Found(found) = read.finish(&log, b"two", &buf).expect("no damage") else {
         panic!("it is whole");
     };
@@ -124,8 +114,7 @@ fn a_full_log_refuses_and_keeps_what_it_has() {
     let put = Log::limit(16) / 1012;
     assert_eq!(time, put + 1);
     assert_eq!(log.elements(), put);
-    log.commit(log.end(), Durability::Synced)
-        .expect("a sound device");
+    commit_all(&log, Durability::Synced);
     let again = replay(&device, extent);
     assert_eq!(again.elements(), put);
     assert_eq!(get(&again, &[1, 1], 1000), Some(Some(bytes(1000, 1))));
@@ -155,8 +144,7 @@ fn a_whole_log_in_one_batch() {
     batch.pop();
     batch.push(last(left as usize - 16));
     let ticket = append(&log, &batch, 1).expect("it fits to the byte");
-    log.commit(ticket, Durability::Synced)
-        .expect("a sound device");
+    commit(&log, ticket, Durability::Synced);
     let again = replay(&device, extent);
     for (key, value) in &batch {
         assert_eq!(get(&again, key, 1), Some(value.clone()));
@@ -170,13 +158,12 @@ fn sorted_gives_all_versions_in_a_block_s_order() {
     for time in 1..=300u64 {
         put(&log, &[time as u8 % 50, 9], &bytes(100, time), time);
         if time == 200 {
-            log.commit(log.end(), Durability::Buffered)
-                .expect("a sound device");
+            commit_all(&log, Durability::Buffered);
         }
     }
     let sorted = log.sorted().expect("no damage");
-    assert_eq!(sorted.len(), 300);
     let all: Vec<_> = sorted.iter().collect();
+    assert_eq!(all.len(), 300);
     for pair in all.windows(2) {
         let rank = |(hash, element): &(_, senko_store::element::Element<'_>)| {
             (*hash, element.key.to_vec(), u64::MAX - element.time)
@@ -187,8 +174,6 @@ fn sorted_gives_all_versions_in_a_block_s_order() {
         assert_eq!(*key, hash(element.key));
         assert_eq!(element.value, bytes(100, element.time));
     }
-    let entries = log.entries().expect("no damage");
-    assert!(entries.iter().map(|e| e.time).eq(1..=300));
 }
 
 #[test]
@@ -196,9 +181,8 @@ fn after_a_failed_write_nothing_is_taken_and_all_is_found() {
     let (device, extent) = device(64, 7);
     let log = create(&device, extent);
     put(&log, b"a", b"1", 1);
-    log.commit(log.end(), Durability::Synced)
-        .expect("a sound device");
-    device.fail_nth(Op::Write, 1, libc_eio());
+    commit_all(&log, Durability::Synced);
+    device.fail_nth(Op::Write, 1, 5);
     put(&log, b"b", b"2", 2);
     let failed = log.commit(log.end(), Durability::Buffered);
     assert!(matches!(failed, Err(StoreError::Io { .. })), "{failed:?}");
@@ -214,17 +198,7 @@ fn after_a_failed_write_nothing_is_taken_and_all_is_found() {
     );
     assert_eq!(get(&log, b"a", 9), Some(Some(b"1".to_vec())));
     assert_eq!(get(&log, b"b", 9), Some(Some(b"2".to_vec())));
-    assert_eq!(log.sorted().expect("no damage").len(), 2);
-}
-
-fn libc_eio() -> i32 {
-    5
-}
-
-#[test]
-fn a_page_has_a_header_of_sixteen_bytes() {
-    assert_eq!(HEADER + PAYLOAD, PAGE_SIZE);
-    assert_eq!((HEADER, LABEL), (16, 40));
+    assert_eq!(log.sorted().expect("no damage").iter().len(), 2);
 }
 
 /// The tables of docs/formats/store-log.md, byte by byte.
@@ -234,13 +208,10 @@ fn pages_lie_on_flash_as_the_document_says() {
     let log = create(&device, extent);
     for (time, page) in [(5u64, 0), (6, 1)] {
         let ticket = put(&log, b"key", &[9; 3], time);
-        log.commit(ticket, Durability::Synced)
-            .expect("a sound device");
+        commit(&log, ticket, Durability::Synced);
         assert_eq!(log.bytes_used(), (page + 1) * PAGE_SIZE as u64);
     }
-    let mut bytes = vec![0; 2 * PAGE_SIZE];
-    let tag = senko_io::Tag::store(senko_io::Purpose::Lookup);
-    senko_io::Device::read(&*device, extent.first, &mut bytes, tag).expect("a sound device");
+    let bytes = read_pages(&device, extent.first, 2);
     let (zero, one) = bytes.split_at(PAGE_SIZE);
     let crc = |number: u32, rest: &[u8]| {
         let place = [&7u64.to_le_bytes()[..], &number.to_le_bytes()].concat();
@@ -274,11 +245,8 @@ fn pages_lie_on_flash_as_the_document_says() {
     // Another life.
     let again = replay(&device, extent);
     let ticket = put(&again, b"key", &[9; 3], 7);
-    again
-        .commit(ticket, Durability::Buffered)
-        .expect("a sound device");
-    let mut two = vec![0; PAGE_SIZE];
-    senko_io::Device::read(&*device, extent.first + 2, &mut two, tag).expect("a sound device");
+    commit(&again, ticket, Durability::Buffered);
+    let two = read_pages(&device, extent.first + 2, 1);
     assert_eq!(two[8..16], header(1, 1, 16));
     assert_eq!(two[4..8], one[..4]);
 }
@@ -302,8 +270,7 @@ fn keys_of_one_hash_are_told_apart() {
     for (key, time) in keys.into_iter().zip(1..) {
         let ticket = one(key, time);
         if time == 2 {
-            log.commit(ticket, Durability::Buffered)
-                .expect("a sound device");
+            commit(&log, ticket, Durability::Buffered);
         }
     }
     let find = |key: &[u8], at| {
@@ -318,17 +285,14 @@ fn keys_of_one_hash_are_told_apart() {
         assert_eq!(find(b"fourth", 9), None);
     };
     check();
-    log.commit(log.end(), Durability::Buffered)
-        .expect("a sound device");
+    commit_all(&log, Durability::Buffered);
     check();
     // The oldest of three costs three reads, each of its own page only.
     let mut reads = 0;
     let mut find = log.lookup(shared, b"first", 9).expect("no damage");
     while let LogFind::Read(read) = find {
         reads += 1;
-        let mut buf = vec![0; read.pages() as usize * PAGE_SIZE];
-        let tag = senko_io::Tag::store(senko_io::Purpose::Lookup);
-        senko_io::Device::read(&*device, read.page(), &mut buf, tag).expect("a sound device");
+        let buf = read_pages(&device, read.page(), read.pages());
         find = read.finish(&log, b"first", &buf).expect("no damage");
     }
     assert_eq!(reads, 3);
@@ -356,8 +320,7 @@ fn times_may_lie_far_apart() {
         }
     };
     check(&log);
-    log.commit(log.end(), Durability::Synced)
-        .expect("a sound device");
+    commit_all(&log, Durability::Synced);
     check(&log);
     check(&replay(&device, extent));
     let late = append(&log, &[(b"key".to_vec(), None)], 1 << 56);
@@ -391,8 +354,7 @@ fn what_cannot_be_stored_is_refused_and_leaves_no_trace() {
     let longest = vec![1; MAX_ELEMENT - 1 - 2 - 3 - 7 - 3];
     put(&log, b"max", &longest, 6);
     assert_eq!(get(&log, b"max", 6), Some(Some(longest.clone())));
-    log.commit(log.end(), Durability::Buffered)
-        .expect("a sound device");
+    commit_all(&log, Durability::Buffered);
     assert_eq!(get(&log, b"max", 6), Some(Some(longest)));
     let empty = log.append(&[]).expect("nothing to refuse");
     assert_eq!(empty, log.end());

@@ -5,16 +5,20 @@
 //! Batches of later lives are often byte for byte those that an earlier life lost. So the pages
 //! that a crash left after the log's end fit the pages before them perfectly.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, Op, Tag};
-use senko_store::log::{AppendError, Durability, Log, salvage};
+use senko_io::{Device, Op, Tag};
+use senko_store::element::Element;
+use senko_store::log::{AppendError, Durability, Log, LogFind, salvage};
 use senko_store::{Extent, StoreError};
 use senko_workload::Rng;
 
-use super::{Change, append, get, hash, hasher};
+use crate::support::watched::Watched;
+
+use super::{Change, append, commit, commit_all, get, hash, hasher};
 
 /// A moment at which the power could have failed.
 struct Moment {
@@ -25,8 +29,8 @@ struct Moment {
     appended: usize,
 }
 
-/// A device that keeps an image of a crash after each write and each flush.
-struct Watched {
+/// The images of a crash after each write and each flush of a device.
+struct Moments {
     device: Arc<FaultyDevice>,
     seed: AtomicUsize,
     acknowledged: AtomicUsize,
@@ -34,18 +38,25 @@ struct Watched {
     moments: Mutex<Vec<Moment>>,
 }
 
-impl Watched {
-    fn new(device: Arc<FaultyDevice>, seed: u64, known: usize) -> Arc<Watched> {
-        Arc::new(Watched {
-            device,
+impl Moments {
+    fn of(device: &Arc<FaultyDevice>, seed: u64, known: usize) -> (Arc<Moments>, Arc<Watched>) {
+        let moments = Arc::new(Moments {
+            device: device.clone(),
             seed: AtomicUsize::new(seed as usize),
             acknowledged: AtomicUsize::new(known),
             appended: AtomicUsize::new(known),
             moments: Mutex::default(),
-        })
+        });
+        let taken = moments.clone();
+        let watched = Watched::new(device.clone(), move |op, _, done| {
+            if done && op != Op::Read {
+                taken.take();
+            }
+        });
+        (moments, watched)
     }
 
-    fn moment(&self) {
+    fn take(&self) {
         let seed = self.seed.fetch_add(0x1234_5677, Ordering::Relaxed) as u64;
         let moment = Moment {
             acknowledged: self.acknowledged.load(Ordering::Relaxed),
@@ -53,28 +64,6 @@ impl Watched {
             image: self.device.crashed_copy(seed),
         };
         self.moments.lock().expect("no panic").push(moment);
-    }
-}
-
-impl Device for Watched {
-    fn pages(&self) -> u64 {
-        self.device.pages()
-    }
-    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
-        self.device.read(page, buf, tag)
-    }
-    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        let result = self.device.write(page, buf, tag);
-        self.moment();
-        result
-    }
-    fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        let result = self.device.flush(tag);
-        self.moment();
-        result
-    }
-    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        self.device.discard(page, pages, tag)
     }
 }
 
@@ -137,11 +126,11 @@ fn check(log: &Log, batches: &Batches, from: usize, to: usize, rng: &mut Rng) ->
 }
 
 /// One life: appends and commits until the log is full, the device fails, or enough was done.
-fn live(log: &Log, watched: &Watched, batches: &mut Batches, rng: &mut Rng) {
+fn live(log: &Log, moments: &Moments, batches: &mut Batches, rng: &mut Rng) {
     for _ in 0..1 + rng.below(25) {
         let next = batch(batches.len() + 1, rng);
         batches.push(next.clone());
-        watched.appended.store(batches.len(), Ordering::Relaxed);
+        moments.appended.store(batches.len(), Ordering::Relaxed);
         let last = match append(log, &next, batches.len() as u64) {
             Ok(ticket) => ticket,
             Err(AppendError::Full) => {
@@ -158,7 +147,7 @@ fn live(log: &Log, watched: &Watched, batches: &mut Batches, rng: &mut Rng) {
             0 => log.write_behind(),
             1 | 2 => log.commit(last, Durability::Buffered),
             3 => log.commit(last, Durability::Synced).map(|()| {
-                watched.acknowledged.store(batches.len(), Ordering::Relaxed);
+                moments.acknowledged.store(batches.len(), Ordering::Relaxed);
             }),
             _ => log.commit(last, Durability::None),
         };
@@ -178,7 +167,7 @@ fn lives(seed: u64, moments: &mut usize) {
     // Sometimes with room for batches that do not fit into the buffers.
     let units = if rng.below(12) == 0 { 64 } else { 6 };
     let pages = 16 * (1 + rng.below(units) as u32);
-    let extent = Extent { first: 16, pages };
+    let extent = Extent::new(16, pages);
     let mut device = FaultyDevice::new(u64::from(pages) + 16, seed);
     let mut id = 1;
     let mut batches = Batches::new();
@@ -191,17 +180,17 @@ fn lives(seed: u64, moments: &mut usize) {
             batches.clear();
         }
         batches.truncate(known);
-        let watched = Watched::new(device.clone(), rng.below(u64::MAX), known);
+        let (watch, watched) = Moments::of(&device, rng.below(u64::MAX), known);
         let log = if log_exists {
             Log::replay(watched.clone(), id, extent, hasher()).expect("no damage")
         } else {
             Log::create(watched.clone(), id, extent, hasher()).expect("an extent")
         };
         check(&log, &batches, known, known, &mut rng);
-        live(&log, &watched, &mut batches, &mut rng);
+        live(&log, &watch, &mut batches, &mut rng);
         check(&log, &batches, batches.len(), batches.len(), &mut rng);
-        watched.moment();
-        let taken = std::mem::take(&mut *watched.moments.lock().expect("no panic"));
+        watch.take();
+        let taken = std::mem::take(&mut *watch.moments.lock().expect("no panic"));
         *moments += taken.len();
         let next = rng.below(taken.len() as u64) as usize;
         for (nth, moment) in taken.into_iter().enumerate() {
@@ -247,24 +236,21 @@ fn the_nth_write_or_flush_fails() {
     const EIO: i32 = 5;
     seeds(300, |seed| {
         let mut rng = Rng::new(seed);
-        let extent = Extent {
-            first: 0,
-            pages: 64,
-        };
+        let extent = Extent::new(0, 64);
         let device = FaultyDevice::new(64, seed);
         let op = [Op::Write, Op::Flush][rng.below(2) as usize];
         let errno = [EIO, ENOSPC][rng.below(2) as usize];
         device.fail_nth(op, 1 + rng.below(6), errno);
-        let watched = Watched::new(device.clone(), rng.below(u64::MAX), 0);
+        let (watch, watched) = Moments::of(&device, rng.below(u64::MAX), 0);
         let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
         let mut batches = Batches::new();
         for _ in 0..3 {
-            live(&log, &watched, &mut batches, &mut rng);
+            live(&log, &watch, &mut batches, &mut rng);
         }
         // Appended elements are visible, whatever the device reports.
         check(&log, &batches, batches.len(), batches.len(), &mut rng);
-        watched.moment();
-        for moment in watched.moments.lock().expect("no panic").drain(..) {
+        watch.take();
+        for moment in watch.moments.lock().expect("no panic").drain(..) {
             let again = Log::replay(moment.image, 3, extent, hasher()).expect("no damage");
             let to = moment.appended.min(batches.len());
             check(&again, &batches, moment.acknowledged, to, &mut rng);
@@ -277,17 +263,13 @@ fn one_flipped_bit_is_found_or_shortens_the_log() {
     let (mut said, mut shorter) = (0, 0);
     seeds(400, |seed| {
         let mut rng = Rng::new(seed);
-        let extent = Extent {
-            first: 3,
-            pages: 32,
-        };
+        let extent = Extent::new(3, 32);
         let device = FaultyDevice::new(64, seed);
-        let watched = Watched::new(device.clone(), 1, 0);
+        let (watch, watched) = Moments::of(&device, 1, 0);
         let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
         let mut batches = Batches::new();
-        live(&log, &watched, &mut batches, &mut rng);
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
+        live(&log, &watch, &mut batches, &mut rng);
+        commit_all(&log, Durability::Synced);
         let used = log.bytes_used() / 4096;
         let page = rng.below(used);
         device.flip_bit(extent.first + page, rng.below(4096 * 8) as usize);
@@ -321,16 +303,12 @@ fn one_flipped_bit_is_found_or_shortens_the_log() {
 
 #[test]
 fn damage_in_front_of_what_was_flushed_is_an_error() {
-    let extent = Extent {
-        first: 0,
-        pages: 32,
-    };
+    let extent = Extent::new(0, 32);
     let device = FaultyDevice::new(32, 1);
     let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
     for time in 1..=10 {
         let ticket = append(&log, &[(b"key".to_vec(), Some(vec![1; 100]))], time).expect("room");
-        log.commit(ticket, Durability::Synced)
-            .expect("a sound device");
+        commit(&log, ticket, Durability::Synced);
     }
     for page in 0..10 {
         device.flip_bit(page, 4096 * 4);
@@ -349,17 +327,13 @@ fn damage_in_front_of_what_was_flushed_is_an_error() {
 
 #[test]
 fn a_read_that_fails_is_not_the_end_of_the_log() {
-    let extent = Extent {
-        first: 0,
-        pages: 1024,
-    };
+    let extent = Extent::new(0, 1024);
     let device = FaultyDevice::new(1024, 1);
     let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
     for time in 1..=30 {
         append(&log, &[(b"key".to_vec(), Some(vec![1; 100_000]))], time).expect("room");
     }
-    log.commit(log.end(), Durability::Synced)
-        .expect("a sound device");
+    commit_all(&log, Durability::Synced);
     for nth in 1..=4 {
         device.fail_nth(Op::Read, nth, 5);
         let result = Log::replay(device.clone(), 1, extent, hasher());
@@ -369,10 +343,7 @@ fn a_read_that_fails_is_not_the_end_of_the_log() {
 
 #[test]
 fn a_page_that_followed_another_page_does_not_follow_this_one() {
-    let extent = Extent {
-        first: 0,
-        pages: 16,
-    };
+    let extent = Extent::new(0, 16);
     let run = |first: u8| {
         let device = FaultyDevice::new(16, 1);
         let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
@@ -380,8 +351,7 @@ fn a_page_that_followed_another_page_does_not_follow_this_one() {
             let value = if time == 1 { first } else { 9 };
             let change = (b"key".to_vec(), Some(vec![value; 100]));
             let ticket = append(&log, &[change], time).expect("room");
-            log.commit(ticket, Durability::Buffered)
-                .expect("a sound device");
+            commit(&log, ticket, Durability::Buffered);
         }
         device
     };
@@ -400,31 +370,32 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
     let mut damages = 0;
     seeds(150, |seed| {
         let mut rng = Rng::new(seed);
-        let extent = Extent {
-            first: 3,
-            pages: 512,
-        };
+        let extent = Extent::new(3, 512);
         let device = FaultyDevice::new(600, seed);
-        let watched = Watched::new(device.clone(), 1, 0);
+        let (watch, watched) = Moments::of(&device, 1, 0);
         let mut log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
         let mut batches = Batches::new();
         for _ in 0..3 {
-            live(&log, &watched, &mut batches, &mut rng);
+            live(&log, &watch, &mut batches, &mut rng);
             // No batch is cut off by the end of a life: damage next to it would hide that it was.
-            log.commit(log.end(), Durability::Buffered)
-                .expect("a sound device");
+            commit_all(&log, Durability::Buffered);
             log = Log::replay(watched.clone(), 3, extent, hasher()).expect("no damage");
         }
         // The last page says that those before it were flushed.
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
+        commit_all(&log, Durability::Synced);
         let last = [(b"last".to_vec(), None)];
         if append(&log, &last, log.last_time() + 1).is_err() {
             return;
         }
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
-        let entries = log.entries().expect("no damage");
+        commit_all(&log, Durability::Synced);
+        let sorted = log.sorted().expect("no damage");
+        let pages_of = |hash, element: &Element<'_>| {
+            let found = log.lookup(hash, element.key, element.time);
+            match found.expect("no damage") {
+                LogFind::Read(read) => read.page()..read.page() + u64::from(read.pages()),
+                other => panic!("everything is on the device: {other:?}"),
+            }
+        };
         let used = log.bytes_used() / 4096;
         let mut damaged: Vec<u32> = (0..1 + rng.below(3))
             .map(|_| rng.below(used - 1) as u32)
@@ -437,8 +408,8 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
         }
         damages += damaged.len();
         let mut salvaged = Vec::new();
-        let met = salvage(&*device, 3, extent, &mut |element| {
-            salvaged.push((hash(element.key), element.time));
+        let met = salvage(&*device, 3, extent, 0, &mut |element| {
+            salvaged.push((element.time, hash(element.key)));
             Ok(())
         })
         .expect("an extent");
@@ -450,15 +421,17 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
                 .eq(damaged.iter().copied())
         );
         assert_eq!(met.elements as usize, salvaged.len());
-        // An element ends where the next begins; where that is the start of a page, it ends in the
-        // page before.
-        let ends = entries[1..].iter().map(|next| (next.place - 17) / 4096);
-        let ends = ends.chain([used as u32 - 1]);
-        let whole = entries.iter().zip(ends).filter(|(entry, end)| {
-            let pages = entry.place / 4096..=*end;
-            damaged.iter().all(|page| !pages.contains(page))
-        });
-        let wanted: Vec<_> = whole.map(|(entry, _)| (entry.key, entry.time)).collect();
+        assert!(salvaged.is_sorted_by_key(|(time, _)| *time));
+        salvaged.sort_unstable();
+        let is_whole = |pages: &Range<u64>| {
+            let mut damaged = damaged.iter().map(|page| extent.first + u64::from(*page));
+            damaged.all(|page| !pages.contains(&page))
+        };
+        let whole = sorted
+            .iter()
+            .filter(|(hash, element)| is_whole(&pages_of(*hash, element)));
+        let mut wanted: Vec<_> = whole.map(|(hash, element)| (element.time, hash)).collect();
+        wanted.sort_unstable();
         assert!(salvaged == wanted, "{} of {}", salvaged.len(), wanted.len());
     });
     println!("{damages} pages were damaged");

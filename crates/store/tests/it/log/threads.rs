@@ -5,12 +5,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
+use senko_io::Op;
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, Op, Tag};
 use senko_store::Extent;
 use senko_store::log::{Durability, Log};
 
-use super::{append, get, hasher};
+use crate::support::watched::Watched;
+
+use super::{append, commit, commit_all, get, hasher};
 
 const WRITERS: u64 = 6;
 
@@ -43,7 +45,7 @@ fn time_in(value: &[u8]) -> u64 {
 fn writers_readers_and_crashes() {
     for seed in 0..6 {
         let pages = 4096;
-        let extent = Extent { first: 0, pages };
+        let extent = Extent::new(0, pages);
         let device = FaultyDevice::new(u64::from(pages), seed);
         let engine = Engine {
             log: Log::create(device.clone(), 1, extent, hasher()).expect("an extent"),
@@ -65,10 +67,7 @@ fn writers_readers_and_crashes() {
                                 1 => Durability::Buffered,
                                 _ => Durability::None,
                             };
-                            engine
-                                .log
-                                .commit(ticket, durability)
-                                .expect("a sound device");
+                            commit(&engine.log, ticket, durability);
                             if durability == Durability::Synced {
                                 acknowledged[writer as usize].store(time, Ordering::SeqCst);
                             }
@@ -80,7 +79,7 @@ fn writers_readers_and_crashes() {
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
                         for writer in 0..WRITERS as u8 {
-                            let at = engine.log.visible_time();
+                            let at = engine.log.last_time();
                             let one = get(&engine.log, &[b'a', writer], at);
                             let other = get(&engine.log, &[b'b', writer], at);
                             assert!(one == other, "half a batch is visible at {at}");
@@ -94,7 +93,7 @@ fn writers_readers_and_crashes() {
                 while !done.load(Ordering::Relaxed) {
                     engine.log.write_behind().expect("a sound device");
                     let sorted = engine.log.sorted().expect("no damage");
-                    assert!(sorted.len().is_multiple_of(2));
+                    assert!(sorted.iter().len().is_multiple_of(2));
                     std::thread::yield_now();
                 }
             });
@@ -120,8 +119,7 @@ fn writers_readers_and_crashes() {
         });
         let log = &engine.log;
         assert_eq!(log.elements(), WRITERS * 60 * 2);
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
+        commit_all(log, Durability::Synced);
         let again = Log::replay(device.crashed_copy(seed), 1, extent, hasher()).expect("sound");
         assert_eq!(again.elements(), WRITERS * 60 * 2);
     }
@@ -132,10 +130,7 @@ fn writers_readers_and_crashes() {
 #[test]
 fn a_device_that_fails_under_many_writers() {
     for seed in 0..40 {
-        let extent = Extent {
-            first: 0,
-            pages: 2048,
-        };
+        let extent = Extent::new(0, 2048);
         let device = FaultyDevice::new(2048, seed);
         let op = if seed % 2 == 0 { Op::Write } else { Op::Flush };
         device.fail_nth(op, 1 + seed / 2, 5);
@@ -193,10 +188,7 @@ fn a_device_that_fails_under_many_writers() {
 /// full and empty at once, and the engine tried forever.
 #[test]
 fn commits_beside_a_batch_as_large_as_the_log() {
-    let extent = Extent {
-        first: 0,
-        pages: 2048,
-    };
+    let extent = Extent::new(0, 2048);
     for seed in 0..10 {
         let device = FaultyDevice::new(2048, seed);
         let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
@@ -215,7 +207,7 @@ fn commits_beside_a_batch_as_large_as_the_log() {
             ] {
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
-                        log.commit(log.end(), durability).expect("a sound device");
+                        commit_all(log, durability);
                     }
                 });
             }
@@ -224,54 +216,24 @@ fn commits_beside_a_batch_as_large_as_the_log() {
             result.expect("a log that is empty has room");
         });
         assert_eq!(log.elements(), count);
-        log.commit(log.end(), Durability::Synced)
-            .expect("a sound device");
+        commit_all(&log, Durability::Synced);
         let again = Log::replay(device.crashed_copy(seed), 1, extent, hasher()).expect("sound");
         assert_eq!(again.elements(), count);
     }
 }
 
-/// A device whose flush waits until all other writers have appended.
-struct SlowFlush {
-    device: Arc<FaultyDevice>,
-    first: AtomicBool,
-    entered: Barrier,
-    leave: Barrier,
-}
-
-impl Device for SlowFlush {
-    fn pages(&self) -> u64 {
-        self.device.pages()
-    }
-    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
-        self.device.read(page, buf, tag)
-    }
-    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        self.device.write(page, buf, tag)
-    }
-    fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        if self.first.swap(false, Ordering::SeqCst) {
-            self.entered.wait();
-            self.leave.wait();
-        }
-        self.device.flush(tag)
-    }
-    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        self.device.discard(page, pages, tag)
-    }
-}
-
 #[test]
 fn those_who_come_during_a_flush_share_the_next_one() {
-    let extent = Extent {
-        first: 0,
-        pages: 64,
-    };
-    let slow = Arc::new(SlowFlush {
-        device: FaultyDevice::new(64, 1),
-        first: AtomicBool::new(true),
-        entered: Barrier::new(2),
-        leave: Barrier::new(2),
+    let extent = Extent::new(0, 64);
+    // The first flush waits until all other writers have appended.
+    let (entered, leave) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (first, barriers) = (AtomicBool::new(true), [entered.clone(), leave.clone()]);
+    let slow = Watched::new(FaultyDevice::new(64, 1), move |op, _, done| {
+        if op == Op::Flush && !done && first.swap(false, Ordering::SeqCst) {
+            for barrier in &barriers {
+                barrier.wait();
+            }
+        }
     });
     let engine = Engine {
         log: Log::create(slow.clone(), 1, extent, hasher()).expect("an extent"),
@@ -285,7 +247,7 @@ fn those_who_come_during_a_flush_share_the_next_one() {
             let (_, ticket) = engine.put(0, 10);
             sync(ticket).expect("a sound device");
         });
-        slow.entered.wait();
+        entered.wait();
         for writer in 1..=8 {
             scope.spawn(move || {
                 let (_, ticket) = engine.put(writer, 10);
@@ -294,10 +256,10 @@ fn those_who_come_during_a_flush_share_the_next_one() {
             });
         }
         appended.wait();
-        slow.leave.wait();
+        leave.wait();
     });
     // All eight appended before the first flush ended: one page and one flush for them all.
-    let stats = slow.device.stats();
+    let stats = slow.inner.stats();
     let count = |op| stats.get(senko_io::Purpose::Log, op).ops;
     assert_eq!(count(Op::Flush), 2);
     assert_eq!(count(Op::Write), 2);

@@ -177,13 +177,7 @@ impl Model {
             };
             apply(&mut state, op);
             cut += 1;
-            for (key, _) in &op.writes {
-                if self.agrees(&state[*key as usize], &found[*key as usize]) {
-                    wrong.remove(key);
-                } else {
-                    wrong.insert(*key);
-                }
-            }
+            self.renew(&mut wrong, op, &state, &found);
         }
         // If calls changed nothing that a scan shows, one of the cuts fits.
         loop {
@@ -220,6 +214,17 @@ impl Model {
         }
     }
 
+    /// Which keys of a call differ in the state after it.
+    fn renew(&self, wrong: &mut BTreeSet<u32>, op: &Op, state: &[Vec<Ver>], found: &[Option<u64>]) {
+        for &(key, _) in &op.writes {
+            if self.agrees(&state[key as usize], &found[key as usize]) {
+                wrong.remove(&key);
+            } else {
+                wrong.insert(key);
+            }
+        }
+    }
+
     /// The next cut after `cut` that has what was found, and the state there.
     fn next_fit(
         &self,
@@ -231,13 +236,7 @@ impl Model {
         let mut wrong = BTreeSet::new();
         for (nth, op) in self.window.iter().enumerate().skip(cut) {
             apply(&mut state, op);
-            for (key, _) in &op.writes {
-                if self.agrees(&state[*key as usize], &found[*key as usize]) {
-                    wrong.remove(key);
-                } else {
-                    wrong.insert(*key);
-                }
-            }
+            self.renew(&mut wrong, op, &state, found);
             if wrong.is_empty() {
                 return Some((nth + 1, state));
             }

@@ -14,20 +14,12 @@ use shuttle::thread;
 
 use super::*;
 
-/// The lock and counter of the scheduler's threads.
-enum Scheduled {}
-
-impl Means for Scheduled {
-    type Lock<T: Send> = Mutex<T>;
-    type Count = AtomicU64;
-}
-
-impl<T> Locked<T> for Mutex<T> {
-    fn new(value: T) -> Mutex<T> {
-        Mutex::new(value)
+impl Locked for Mutex<Shard> {
+    fn new(part: Shard) -> Self {
+        Mutex::new(part)
     }
 
-    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+    fn with<R>(&self, work: impl FnOnce(&mut Shard) -> R) -> R {
         work(&mut self.lock().expect("no panic"))
     }
 }
@@ -54,7 +46,7 @@ struct Version {
 
 struct Mini {
     version: Mutex<Version>,
-    cache: RecordCache<Scheduled>,
+    cache: RecordCache<Mutex<Shard>, AtomicU64>,
     hash: KeyHash,
     acknowledged: AtomicU64,
     written: AtomicU64,
