@@ -47,48 +47,6 @@ const MAX_SIZES: usize = 64;
 /// The largest request.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// Page numbers, uniform in `0..pages`: the load of the closed forms, at the cost of a random
-/// number and a multiplication.
-///
-/// Idea: the high half of the product of 64 random bits and the bound (Lemire 2019). Deviation: no
-/// rejection step; the error of each page's share is at most `pages / 2^64`.
-#[derive(Clone, Debug)]
-pub struct UniformPages {
-    rng: Rng,
-    pages: u64,
-}
-
-impl UniformPages {
-    /// Numbers in `0..pages`.
-    ///
-    /// # Panics
-    /// If `pages` is 0.
-    pub fn new(pages: u64, seed: u64) -> UniformPages {
-        assert!(pages > 0, "there is no page to draw");
-        UniformPages {
-            rng: Rng::new(seed),
-            pages,
-        }
-    }
-
-    /// The next number.
-    #[inline]
-    pub fn draw(&mut self) -> u64 {
-        ((u128::from(self.rng.next_u64()) * u128::from(self.pages)) >> 64) as u64
-    }
-
-    /// Many numbers at once. Page numbers must be below 2^32.
-    ///
-    /// # Panics
-    /// If there are more than 2^32 pages.
-    pub fn fill(&mut self, into: &mut [u32]) {
-        assert!(self.pages <= 1 << 32, "page numbers of 32 bits");
-        for page in into {
-            *page = self.draw() as u32;
-        }
-    }
-}
-
 /// How pages are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
@@ -406,14 +364,7 @@ impl Iterator for Generator {
                 && running.given.is_multiple_of(phase.flush_every)
             {
                 running.flushed = true;
-                return Some(Request {
-                    time: self.now,
-                    device: 0,
-                    op: Op::Flush,
-                    offset: 0,
-                    bytes: 0,
-                    stream: 0,
-                });
+                return Some(Request::flush(self.now));
             }
             if running.given == phase.count {
                 self.current = self.phases.next();
@@ -465,7 +416,6 @@ pub const GENERATORS: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-const PATTERNS: [&str; 4] = ["uniform", "zipf", "seq", "hotcold"];
 /// Options that all generators have.
 pub const COMMON: &str =
     "count, pages, space, start, page, size, writes, trims, flush, rate, gaps, stream, seed";
@@ -498,7 +448,7 @@ impl FromStr for Phase {
             _ => {
                 return Err(Error::spec(format!(
                     "\"{name}\" is not a generator; known are {}",
-                    PATTERNS.join(", ")
+                    GENERATORS.map(|generator| generator.0).join(", ")
                 )));
             }
         };
