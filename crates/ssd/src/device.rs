@@ -108,6 +108,9 @@ pub struct Device {
     nand: Nand,
     ftl: Box<dyn Ftl>,
     buffer: Box<dyn Buffer>,
+    /// The layer and the buffer, with their options.
+    specs: (Spec, Spec),
+    logical_pages: u32,
     out: Outgoing,
     shadow: Option<Shadow>,
     counts: PageCounts,
@@ -135,7 +138,7 @@ impl Device {
             None => profile.ftl.parse()?,
         };
         let logical_pages = profile.user_pages();
-        let ftl = ftl::build(&ftl_spec, &nand, logical_pages)?;
+        let (ftl, full_ftl_spec) = ftl::build(&ftl_spec, &nand, logical_pages)?;
         let around = Surroundings {
             capacity: parts.buffer_pages.unwrap_or(profile.buffer_pages()),
             pages_per_block: profile.geometry.pages,
@@ -146,6 +149,7 @@ impl Device {
             Some(spec) => spec.clone(),
             None => profile.buffer.parse()?,
         };
+        let (buffer, full_buffer_spec) = buffer::build(&buffer_spec, &around)?;
         let Timing { ram_ns, .. } = profile.timing;
         let (link, room) = match parts.untimed {
             true => (Link::None, 0),
@@ -159,7 +163,9 @@ impl Device {
             },
             nand,
             ftl,
-            buffer: buffer::build(&buffer_spec, &around)?,
+            buffer,
+            specs: (full_ftl_spec, full_buffer_spec),
+            logical_pages,
             out: Outgoing::default(),
             shadow: parts.check.then(|| Shadow::new(logical_pages)),
             counts: PageCounts::default(),
@@ -170,7 +176,7 @@ impl Device {
 
     /// Logical pages: 0 to this.
     pub fn logical_pages(&self) -> u32 {
-        self.ftl.logical_pages()
+        self.logical_pages
     }
 
     /// The flash.
@@ -213,6 +219,11 @@ impl Device {
     /// The write buffer.
     pub fn buffer(&self) -> &dyn Buffer {
         &*self.buffer
+    }
+
+    /// The layer and the buffer, with their options.
+    pub fn specs(&self) -> (&Spec, &Spec) {
+        (&self.specs.0, &self.specs.1)
     }
 
     /// The pages that passed so far.

@@ -444,8 +444,8 @@ impl Report {
             max_us: *max as f64 / 1000.0,
         };
         Self {
-            ftl: first.ftl().spec().to_string(),
-            buffer: first.buffer().spec().to_string(),
+            ftl: first.specs().0.to_string(),
+            buffer: first.specs().1.to_string(),
             drives: devices.len(),
             timed: first.nand().is_timed(),
             seconds: (responses.last - responses.first.unwrap_or(responses.last)) as f64 / 1e9,

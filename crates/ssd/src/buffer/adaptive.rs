@@ -317,14 +317,6 @@ impl Adaptive {
 }
 
 impl Buffer for Adaptive {
-    fn spec(&self) -> Spec {
-        Spec::plain("adaptive")
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn len(&self) -> usize {
         self.held.held()
     }

@@ -5,7 +5,6 @@
 use super::groups::{Entered, Groups};
 use super::{Buffer, Outgoing, Surroundings};
 use crate::geometry::Lpn;
-use crate::spec::Spec;
 
 /// Which block leaves next.
 pub trait Order: Send {
@@ -25,9 +24,6 @@ pub trait Order: Send {
     fn pads(&self) -> bool {
         false
     }
-
-    /// The specification.
-    fn spec(&self) -> Spec;
 
     /// Memory, in bytes.
     fn bytes(&self) -> u64;
@@ -58,14 +54,6 @@ impl<O: Order> Blockwise<O> {
 }
 
 impl<O: Order> Buffer for Blockwise<O> {
-    fn spec(&self) -> Spec {
-        self.order.spec()
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn len(&self) -> usize {
         self.groups.held()
     }

@@ -31,8 +31,8 @@ struct Bplru {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = Bplru {
-        padding: spec.take("padding", true)?,
-        compensation: spec.take("compensation", true)?,
+        padding: spec.take_quietly("padding", true)?,
+        compensation: spec.take_quietly("compensation", true)?,
         pages_per_block: around.pages_per_block,
         order: Lists::new(around.capacity, 1),
         next: vec![NONE; around.capacity],
@@ -72,19 +72,6 @@ impl Order for Bplru {
 
     fn pads(&self) -> bool {
         self.padding
-    }
-
-    fn spec(&self) -> Spec {
-        let mut spec = Spec::plain("bplru");
-        for (option, on) in [
-            ("padding", self.padding),
-            ("compensation", self.compensation),
-        ] {
-            if !on {
-                spec = spec.with(option, false);
-            }
-        }
-        spec
     }
 
     fn bytes(&self) -> u64 {

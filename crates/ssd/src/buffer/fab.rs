@@ -45,10 +45,6 @@ impl Order for Fab {
         self.sizes.largest().expect("a group is held")
     }
 
-    fn spec(&self) -> Spec {
-        Spec::plain("fab")
-    }
-
     fn bytes(&self) -> u64 {
         self.sizes.bytes()
     }

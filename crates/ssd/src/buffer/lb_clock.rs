@@ -35,8 +35,8 @@ struct LbClock {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = LbClock {
-        padding: spec.take("padding", false)?,
-        sequential: spec.take("sequential", true)?,
+        padding: spec.take_quietly("padding", false)?,
+        sequential: spec.take_quietly("sequential", true)?,
         pages_per_block: around.pages_per_block,
         circle: Lists::new(around.capacity, 1),
         hand: None,
@@ -97,17 +97,6 @@ impl Order for LbClock {
 
     fn pads(&self) -> bool {
         self.padding
-    }
-
-    fn spec(&self) -> Spec {
-        let mut spec = Spec::plain("lb-clock");
-        if self.padding {
-            spec = spec.with("padding", true);
-        }
-        if !self.sequential {
-            spec = spec.with("sequential", false);
-        }
-        spec
     }
 
     fn bytes(&self) -> u64 {

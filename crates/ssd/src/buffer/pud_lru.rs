@@ -67,17 +67,13 @@ struct PudLru {
     infrequent: BySize,
 }
 
-const DEFAULT_RUNS: bool = true;
-const DEFAULT_MEMORY: f64 = 1.0;
-const DEFAULT_THRESHOLD: f64 = 1.0;
-
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let capacity = around.capacity;
     let order = PudLru {
-        padding: spec.take("padding", false)?,
-        runs: spec.take("runs", DEFAULT_RUNS)?,
-        memory: spec.take("memory", DEFAULT_MEMORY)?,
-        threshold: spec.take("threshold", DEFAULT_THRESHOLD)?,
+        padding: spec.take_quietly("padding", false)?,
+        runs: spec.take_quietly("runs", true)?,
+        memory: spec.take_quietly("memory", 1.0)?,
+        threshold: spec.take_quietly("threshold", 1.0)?,
         now: 0,
         limit: capacity as f64,
         renew: capacity as u64,
@@ -224,23 +220,6 @@ impl Order for PudLru {
 
     fn pads(&self) -> bool {
         self.padding
-    }
-
-    fn spec(&self) -> Spec {
-        let mut spec = Spec::plain("pud-lru");
-        if self.padding {
-            spec = spec.with("padding", true);
-        }
-        if self.runs != DEFAULT_RUNS {
-            spec = spec.with("runs", self.runs);
-        }
-        if self.memory != DEFAULT_MEMORY {
-            spec = spec.with("memory", self.memory);
-        }
-        if self.threshold != DEFAULT_THRESHOLD {
-            spec = spec.with("threshold", self.threshold);
-        }
-        spec
     }
 
     fn bytes(&self) -> u64 {

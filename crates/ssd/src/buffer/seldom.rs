@@ -82,10 +82,6 @@ impl Order for Seldom {
         newest.expect("a group is held")
     }
 
-    fn spec(&self) -> Spec {
-        Spec::plain("seldom")
-    }
-
     fn bytes(&self) -> u64 {
         self.by_uses.bytes() + 12 * self.last.len() as u64
     }

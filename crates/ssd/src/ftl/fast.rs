@@ -29,7 +29,6 @@ pub(super) const NAME: &str = "fast";
 
 /// FAST, and FASTer, which adds the isolation area (`faster.rs`).
 pub(super) struct Fast {
-    name: &'static str,
     blocks: Blocks,
     log_blocks: u32,
     /// The logical block that is written in order, and its log block.
@@ -58,7 +57,7 @@ pub(super) fn make(
 
 impl Fast {
     pub(super) fn new(
-        name: &'static str,
+        name: &str,
         nand: &Nand,
         logical_pages: u32,
         log_blocks: u32,
@@ -71,7 +70,6 @@ impl Fast {
             )));
         }
         Ok(Self {
-            name,
             blocks: Blocks::new(name, nand, logical_pages, log_blocks)?,
             log_blocks,
             sequential: None,
@@ -167,18 +165,6 @@ impl Fast {
 }
 
 impl Ftl for Fast {
-    fn spec(&self) -> Spec {
-        let spec = Spec::plain(self.name).with("log-blocks", self.log_blocks);
-        match self.isolation.most() {
-            0 => spec,
-            most => spec.with("isolation-blocks", most),
-        }
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.blocks.logical_pages
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
         let (lbn, within) = self.blocks.split(lpn);
         let own = self.sequential.filter(|(owner, _)| *owner == lbn);
@@ -202,10 +188,6 @@ impl Ftl for Fast {
         self.sequential = Some((lbn, block));
         let page = nand.geometry().first_page(block);
         self.blocks.program(nand, lpn, page, ready)
-    }
-
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        self.blocks.read(nand, lpn, at)
     }
 
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {

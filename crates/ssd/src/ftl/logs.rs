@@ -134,14 +134,6 @@ impl Blocks {
         (page != NONE).then_some(page)
     }
 
-    /// Reads a page for the host.
-    pub fn read(&self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        match self.locate(lpn) {
-            Some(page) => (Some(page), nand.read(page, at, Cause::Host)),
-            None => (None, at),
-        }
-    }
-
     /// Programs the host's page.
     pub fn program(&mut self, nand: &mut Nand, lpn: Lpn, page: Ppn, at: Time) -> Time {
         let done = nand.program(page, lpn, at, Cause::Host);

@@ -218,16 +218,6 @@ impl Superblocks {
 }
 
 impl Ftl for Superblocks {
-    fn spec(&self) -> Spec {
-        Spec::plain(NAME)
-            .with("log-blocks", self.log_blocks)
-            .with("size", self.size)
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.blocks.logical_pages
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
         let of = self.super_of(lpn);
         self.clock += 1;
@@ -280,10 +270,6 @@ impl Ftl for Superblocks {
                 self.supers[of].age = self.clock;
             }
         }
-    }
-
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        self.blocks.read(nand, lpn, at)
     }
 
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {

@@ -4,20 +4,26 @@
 
 use std::path::PathBuf;
 
+use senko_ssd::Error;
 use senko_ssd::buffer::{self, Buffer, Leave, Outgoing, Surroundings};
+use senko_ssd::spec::Spec;
 use senko_workload::trace::TraceReader;
 
 /// A page that leaves: dirty, or as padding.
 use Leave::{Dirty, Pad};
 
-fn make(spec: &str, capacity: usize) -> Box<dyn Buffer> {
+fn built(spec: &str, capacity: usize) -> Result<(Box<dyn Buffer>, Spec), Error> {
     let around = Surroundings {
         capacity,
         pages_per_block: 4,
         logical_pages: 64,
         ftl: "bast".parse().unwrap(),
     };
-    buffer::build(&spec.parse().unwrap(), &around).unwrap()
+    buffer::build(&spec.parse().unwrap(), &around)
+}
+
+fn make(spec: &str, capacity: usize) -> Box<dyn Buffer> {
+    built(spec, capacity).unwrap().0
 }
 
 /// Writes pages; returns those that left.
@@ -281,26 +287,16 @@ fn specifications_round_trip_and_errors_are_sentences() {
         "rent:padding=true,power=4",
         "rent:gaps=true,power=16,uses=0.5",
     ] {
-        assert_eq!(make(spec, 4).spec().to_string(), spec);
+        assert_eq!(built(spec, 4).unwrap().1.to_string(), spec);
     }
-    let around = Surroundings {
-        capacity: 4,
-        pages_per_block: 4,
-        logical_pages: 64,
-        ftl: "bast".parse().unwrap(),
-    };
-    let error = |spec: &str, around: &Surroundings| {
-        let built = buffer::build(&spec.parse().unwrap(), around);
-        built.err().unwrap().to_string()
-    };
-    assert!(error("cflru:window=2", &around).contains("from 0 to 1"));
-    assert!(error("fab:size=2", &around).contains("no options"));
-    assert!(error("arc", &around).contains("there are none, lru"));
-    let nothing = Surroundings {
-        capacity: 0,
-        ..around
-    };
-    assert!(error("lru", &nothing).contains("needs RAM"));
+    // An option with its default is not repeated.
+    let (_, plain) = built("lru:fill-reads=false", 4).unwrap();
+    assert_eq!(plain.to_string(), "lru");
+    let error = |spec: &str, capacity| built(spec, capacity).err().unwrap().to_string();
+    assert!(error("cflru:window=2", 4).contains("from 0 to 1"));
+    assert!(error("fab:size=2", 4).contains("no options"));
+    assert!(error("arc", 4).contains("there are none, lru"));
+    assert!(error("lru", 0).contains("needs RAM"));
 }
 
 /// Megiddo and Modha, FAST 2003: LRU on their traces, with every reference taken as a write.

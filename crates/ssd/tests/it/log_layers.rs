@@ -48,9 +48,9 @@ fn nand(shape: (u32, u32, u32)) -> Nand {
 }
 
 fn build(spec: &str, nand: &Nand, logical_pages: u32) -> Box<dyn Ftl> {
-    let ftl = ftl::build(&spec.parse().unwrap(), nand, logical_pages).unwrap();
-    let again = ftl::build(&ftl.spec(), nand, logical_pages).unwrap();
-    assert_eq!(ftl.spec(), again.spec(), "specifications round-trip");
+    let (ftl, full) = ftl::build(&spec.parse().unwrap(), nand, logical_pages).unwrap();
+    let (_, again) = ftl::build(&full, nand, logical_pages).unwrap();
+    assert_eq!(full, again, "specifications round-trip");
     ftl
 }
 

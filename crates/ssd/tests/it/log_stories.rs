@@ -27,7 +27,7 @@ impl Story {
         };
         let mut nand = Nand::new(geometry, None, &Endurance::default(), 1).unwrap();
         nand.keep_sequence();
-        let ftl = ftl::build(&spec.parse().unwrap(), &nand, logical_pages).unwrap();
+        let (ftl, _) = ftl::build(&spec.parse().unwrap(), &nand, logical_pages).unwrap();
         let mut story = Self {
             nand,
             ftl,

@@ -28,7 +28,7 @@ fn geometry(planes: u32, blocks: u32, pages: u32) -> Geometry {
 /// Flash without times, and a layer on it.
 fn drive(spec: &str, geometry: Geometry, logical: u32) -> (Nand, Box<dyn Ftl>) {
     let nand = Nand::new(geometry, None, &Endurance::default(), 3).unwrap();
-    let layer = ftl::build(&spec.parse().unwrap(), &nand, logical).unwrap();
+    let (layer, _) = ftl::build(&spec.parse().unwrap(), &nand, logical).unwrap();
     (nand, layer)
 }
 
@@ -157,10 +157,8 @@ fn specifications() {
         "page:background=0,gc=fifo,reserve=2",
     ];
     for text in good {
-        let spec = ftl::build(&text.parse().unwrap(), &nand, 200)
-            .unwrap()
-            .spec();
-        let again = ftl::build(&spec, &nand, 200).unwrap().spec();
+        let (_, spec) = ftl::build(&text.parse().unwrap(), &nand, 200).unwrap();
+        let (_, again) = ftl::build(&spec, &nand, 200).unwrap();
         assert_eq!(again, spec);
     }
     let bad = [
@@ -212,7 +210,7 @@ fn a_page_goes_to_the_plane_that_is_idle_first() {
         ..geometry(1, 8, 4)
     };
     let mut nand = Nand::new(two_dies, Some(timing), &Endurance::default(), 3).unwrap();
-    let mut layer = ftl::build(&"page".parse().unwrap(), &nand, 16).unwrap();
+    let (mut layer, _) = ftl::build(&"page".parse().unwrap(), &nand, 16).unwrap();
     let first = layer.write(&mut nand, 0, 0, 0);
     let idle = layer.write(&mut nand, 1, 0, first).max(first);
     let (_, read) = layer.read(&mut nand, 0, idle);

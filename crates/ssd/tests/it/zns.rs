@@ -18,7 +18,7 @@ fn drive() -> (Nand, Box<dyn Ftl>) {
         spare_bytes: 0,
     };
     let nand = Nand::new(geometry, None, &Endurance::default(), 0).unwrap();
-    let layer = ftl::build(&"zns:blocks=2".parse().unwrap(), &nand, 24).unwrap();
+    let (layer, _) = ftl::build(&"zns:blocks=2".parse().unwrap(), &nand, 24).unwrap();
     (nand, layer)
 }
 
