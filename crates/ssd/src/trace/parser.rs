@@ -31,6 +31,21 @@ pub(super) enum Parsed {
     Damaged(&'static str),
 }
 
+impl Parsed {
+    /// A request without a stream, with its offset and its length in bytes.
+    #[inline]
+    pub(super) fn request(time: Stamp, device: u32, op: Op, offset: u64, bytes: u64) -> Parsed {
+        Parsed::Request(Raw {
+            time,
+            device,
+            op,
+            offset,
+            bytes,
+            stream: 0,
+        })
+    }
+}
+
 /// A text format.
 pub(super) trait LineParser: Send {
     /// Parses one line, which is neither blank nor a `#` comment.
@@ -52,12 +67,6 @@ macro_rules! want {
     };
 }
 pub(super) use want;
-
-/// Sectors of `sector` bytes as bytes.
-#[inline]
-pub(super) fn sectors(count: u64, sector: u64) -> Option<u64> {
-    count.checked_mul(sector)
-}
 
 /// A read or a write by a word such as `R`, `w` or `Read`.
 #[inline]

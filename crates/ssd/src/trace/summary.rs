@@ -12,6 +12,7 @@ use super::format::Format;
 use super::reader::{Counts, Reader};
 use super::signs::Signs;
 use crate::error::TraceError;
+use crate::report::show_bytes;
 use crate::{Op, Request, Time};
 
 /// Devices that are described one by one. For further ones only their number and totals are kept.
@@ -208,15 +209,6 @@ impl Summary {
     }
 }
 
-/// Bytes in a suitable unit, by powers of 1000, as drives are sold.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::report::show_bytes(self.0 as f64))
-    }
-}
-
 fn percent(f: &mut fmt::Formatter<'_>, share: Option<f64>) -> fmt::Result {
     match share {
         Some(share) => write!(f, "{:.1} %", share * 100.0),
@@ -243,14 +235,14 @@ impl fmt::Display for Summary {
         write!(
             f,
             "bytes       {} read, {} written",
-            Bytes(mix.read_bytes),
-            Bytes(mix.written_bytes)
+            show_bytes(mix.read_bytes as f64),
+            show_bytes(mix.written_bytes as f64)
         )?;
-        write!(f, ", {} trimmed; ", Bytes(mix.trimmed_bytes))?;
+        write!(f, ", {} trimmed; ", show_bytes(mix.trimmed_bytes as f64))?;
         percent(f, mix.written_share())?;
         writeln!(f, " written")?;
         let exact = if self.footprint_exact { "" } else { "about " };
-        let bytes = Bytes(self.footprint_pages.saturating_mul(PAGE_BYTES));
+        let bytes = show_bytes(self.footprint_pages.saturating_mul(PAGE_BYTES) as f64);
         writeln!(
             f,
             "footprint   {exact}{} pages of 4096 B ({bytes})",
@@ -289,7 +281,7 @@ impl Summary {
                 "addresses   from {} up to {} ({})",
                 first,
                 end,
-                Bytes(end)
+                show_bytes(end as f64)
             )?;
         }
         let count = self.devices.len();
@@ -304,7 +296,7 @@ impl Summary {
                 f,
                 "{comma} {number} ({}, {})",
                 device.requests,
-                Bytes(device.end_byte)
+                show_bytes(device.end_byte as f64)
             )?;
         }
         writeln!(f, "{}", if count > SHOWN_DEVICES { ", ..." } else { "" })

@@ -21,7 +21,7 @@
 //! traced. So an unmap counts as another event.
 
 use super::fields::{MICROSECOND, Stamp};
-use super::parser::{Parsed, Raw};
+use super::parser::Parsed;
 use crate::Op;
 
 /// The version of a binary trace.
@@ -80,14 +80,7 @@ impl Version {
         let Some(ns) = number(&record[24..32]).checked_mul(MICROSECOND) else {
             return Parsed::Damaged("the time is beyond 2^64 ns");
         };
-        Parsed::Request(Raw {
-            time: Stamp::at(ns),
-            device: 0,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        Parsed::request(Stamp::at(ns), 0, op, offset, bytes)
     }
 }
 
