@@ -16,9 +16,8 @@ use crate::Error;
 use crate::geometry::Lpn;
 use crate::spec::{Part, Spec};
 
-// Page and block numbers to places, places in lists, pages by logical block.
+// Page and block numbers to places, pages by logical block.
 mod groups;
-mod lists;
 mod table;
 mod blockwise; // the common part of buffers that evict whole blocks
 

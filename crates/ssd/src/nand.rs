@@ -478,11 +478,10 @@ impl Nand {
 
     #[inline]
     fn spend_read(&mut self, page: Ppn, plane: u32, channel: u32, at: Time) -> Time {
-        let single = self.single_of(page);
-        match (&mut self.timeline, single) {
-            (Some(timeline), None) => timeline.read(plane, channel, at),
-            (Some(timeline), Some(single)) => timeline.read_in(plane, channel, at, single.read_ns),
-            (None, _) => at,
+        let single = self.single_of(page).map(|single| single.read_ns);
+        match &mut self.timeline {
+            Some(timeline) => timeline.read(plane, channel, at, single),
+            None => at,
         }
     }
 
@@ -632,13 +631,10 @@ impl Nand {
             return at;
         }
         let (plane, channel) = self.place(page);
-        let single = self.single_of(page);
-        let done = match (&mut self.timeline, single) {
-            (Some(timeline), None) => timeline.program(plane, channel, at),
-            (Some(timeline), Some(single)) => {
-                timeline.program_in(plane, channel, at, single.program_ns)
-            }
-            (None, _) => at,
+        let single = self.single_of(page).map(|single| single.program_ns);
+        let done = match &mut self.timeline {
+            Some(timeline) => timeline.program(plane, channel, at, single),
+            None => at,
         };
         self.check_program(page, done)
     }
@@ -677,8 +673,8 @@ impl Nand {
                 at = if self.copy_back {
                     timeline.copy_back(plane, at)
                 } else {
-                    let read = timeline.read(plane, channel, at);
-                    timeline.program(plane, channel, read)
+                    let read = timeline.read(plane, channel, at, None);
+                    timeline.program(plane, channel, read, None)
                 };
             }
         }

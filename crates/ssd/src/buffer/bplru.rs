@@ -12,10 +12,10 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::Lists;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::Lists;
 use crate::spec::Spec;
 
 struct Bplru {

@@ -9,11 +9,11 @@
 //! is in the drive. Parameter: `window`, the region's share of the buffer (their w; static, as in
 //! their first variant), half by default. A flush writes the dirty pages and keeps the clean ones.
 
-use super::lists::Lists;
 use super::table::Table;
 use super::{Buffer, Outgoing, Surroundings};
 use crate::Error;
 use crate::geometry::Lpn;
+use crate::lists::Lists;
 use crate::spec::Spec;
 
 /// The lists: the young part, and the clean-first region's dirty and clean pages, each with the

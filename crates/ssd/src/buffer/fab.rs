@@ -11,10 +11,10 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::BySize;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::Lpn;
+use crate::lists::BySize;
 use crate::spec::Spec;
 
 struct Fab {

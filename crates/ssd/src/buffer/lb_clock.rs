@@ -14,10 +14,10 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::{BySize, Lists};
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::{BySize, Lists};
 use crate::spec::Spec;
 
 struct LbClock {

@@ -9,11 +9,11 @@
 //! `fill-reads=true`: then a page read from the flash also enters, and reads that hit make pages
 //! young.
 
-use super::lists::Lists;
 use super::table::Table;
 use super::{Buffer, Outgoing, Surroundings};
 use crate::Error;
 use crate::geometry::Lpn;
+use crate::lists::Lists;
 use crate::spec::Spec;
 
 struct Lru {

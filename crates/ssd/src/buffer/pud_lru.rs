@@ -19,10 +19,10 @@ use std::collections::BinaryHeap;
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::BySize;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::BySize;
 use crate::spec::Spec;
 
 /// A block's history since it came.

@@ -18,10 +18,10 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::BySize;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::BySize;
 use crate::spec::Spec;
 
 /// Runs are counted up to this.

@@ -12,10 +12,10 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::BySize;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::BySize;
 use crate::spec::Spec;
 
 /// Uses are counted up to this.

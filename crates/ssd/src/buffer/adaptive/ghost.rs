@@ -10,11 +10,11 @@
 
 use crate::Error;
 use crate::buffer::adaptive::Pages;
-use crate::buffer::lists::Lists;
 use crate::buffer::table::Table;
 use crate::buffer::{Buffer, Leave, Outgoing, Surroundings, build};
 use crate::ftl::{self, Ftl};
 use crate::geometry::{Geometry, Lpn};
+use crate::lists::Lists;
 use crate::nand::{Endurance, Nand, SingleLevel};
 use crate::spec::Spec;
 
