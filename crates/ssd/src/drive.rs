@@ -182,7 +182,7 @@ impl Drive {
     /// use senko_ssd::{Error, Op, Request};
     ///
     /// let mut drive = Drive::new(&Profile::find("x25-m")?, &Parts::default())?;
-    /// let write = Request { op: Op::Write, bytes: 4096, ..Request::flush(0) };
+    /// let write = Request::new(Op::Write, 0, 4096);
     /// let mut seconds = || -> Result<f64, Error> {
     ///     drive.rest();
     ///     let report = drive.run([Ok::<_, Error>(write)], Load::Closed { depth: 1 })?;

@@ -122,15 +122,7 @@ impl SimulatedDevice {
     /// ```
     pub fn account(&self, op: Op, offset: u64, bytes: u64) -> Result<(), IoError> {
         let state = &mut *self.lock();
-        let request = Request {
-            time: 0,
-            device: 0,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        };
-        state.now = state.submit_now(&request)?;
+        state.now = state.submit_now(&Request::new(op, offset, bytes))?;
         Ok(())
     }
 
@@ -140,14 +132,7 @@ impl SimulatedDevice {
         if !bytes.is_multiple_of(PAGE_SIZE as u64) || end.is_none_or(|end| end > self.pages) {
             return Err(IoError::Os(EINVAL));
         }
-        Ok(Request {
-            time: 0,
-            device: 0,
-            op,
-            offset: page * PAGE_SIZE as u64,
-            bytes,
-            stream: 0,
-        })
+        Ok(Request::new(op, page * PAGE_SIZE as u64, bytes))
     }
 }
 

@@ -40,6 +40,19 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// One plane of `blocks` blocks of `pages` pages, each of 4 KiB.
+    pub fn one_plane(blocks: u32, pages: u32) -> Self {
+        Self {
+            channels: 1,
+            dies: 1,
+            planes: 1,
+            blocks,
+            pages,
+            page_bytes: 4096,
+            spare_bytes: 0,
+        }
+    }
+
     /// Planes in all.
     pub fn all_planes(&self) -> u32 {
         self.channels * self.dies * self.planes

@@ -35,15 +35,23 @@ pub struct Request {
 }
 
 impl Request {
+    /// A request at time 0, without a stream, to the only device.
+    pub fn new(op: Op, offset: u64, bytes: u64) -> Self {
+        Self {
+            time: 0,
+            device: 0,
+            op,
+            offset,
+            bytes,
+            stream: 0,
+        }
+    }
+
     /// A flush.
     pub fn flush(time: Time) -> Self {
         Self {
             time,
-            device: 0,
-            op: Op::Flush,
-            offset: 0,
-            bytes: 0,
-            stream: 0,
+            ..Self::new(Op::Flush, 0, 0)
         }
     }
 }

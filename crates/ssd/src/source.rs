@@ -90,10 +90,7 @@ impl Workload {
     ///
     /// ```
     /// use senko_ssd::{Op, Request, source::Workload};
-    /// let write = |time, offset| {
-    ///     let (op, bytes) = (Op::Write, 4096);
-    ///     Request { op, offset, bytes, ..Request::flush(time) }
-    /// };
+    /// let write = |time, offset| Request { time, ..Request::new(Op::Write, offset, 4096) };
     /// let workload = Workload::given(vec![write(7, 0), write(9, 4096)])?;
     /// assert_eq!(workload.summary()?.duration_ns, 2);
     /// assert!(Workload::given(vec![write(7, 0), write(6, 0)]).is_err());

@@ -367,16 +367,7 @@ mod tests {
     const LOGICAL: u32 = 200;
 
     fn drive() -> (Nand, Superblocks) {
-        let geometry = Geometry {
-            channels: 1,
-            dies: 1,
-            planes: 1,
-            blocks: 40,
-            pages: 8,
-            page_bytes: 4096,
-            spare_bytes: 0,
-        };
-        let nand = Nand::new(geometry, None, &Endurance::default(), 0).unwrap();
+        let nand = Nand::new(Geometry::one_plane(40, 8), None, &Endurance::default(), 0).unwrap();
         let blocks = Blocks::new(NAME, &nand, LOGICAL, 5).unwrap();
         let supers = blocks.data.len().div_ceil(3);
         let layer = Superblocks {

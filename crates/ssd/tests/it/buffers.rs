@@ -2,12 +2,12 @@
 //! Write buffers, computed by hand: which pages leave, and in which order. Blocks have four pages,
 //! so pages 0 to 3 are block 0, 4 to 7 block 1, and so on.
 
-use std::path::PathBuf;
-
-use senko_ssd::Error;
 use senko_ssd::buffer::{self, Buffer, Leave, Outgoing, Surroundings};
 use senko_ssd::spec::Spec;
-use senko_workload::trace::TraceReader;
+use senko_ssd::trace::{Reader, TraceSpec};
+use senko_ssd::{Error, Request};
+
+use crate::util::real;
 
 /// A page that leaves: dirty, or as padding.
 use Leave::{Dirty, Pad};
@@ -315,19 +315,14 @@ fn lru_gives_the_arc_papers_hit_ratios() {
         ),
         ("ARC_P3.lis.zst", &[(32_768, "3.57")]),
     ] {
-        let parts = [
-            env!("CARGO_MANIFEST_DIR"),
-            "../../../shared/traces/kv",
-            name,
-        ];
-        let path: PathBuf = parts.iter().collect();
-        if !path.exists() {
-            eprintln!("skipped: no ../shared/traces");
+        let Some(path) = real(&format!("kv/{name}")) else {
             return;
+        };
+        let mut pages = Vec::new();
+        for request in Reader::open(&path, &TraceSpec::default()).unwrap() {
+            let Request { offset, bytes, .. } = request.unwrap();
+            pages.extend((offset / 4096..(offset + bytes) / 4096).map(|page| page as u32));
         }
-        let file = std::fs::File::open(path).unwrap();
-        let records = TraceReader::open(file).unwrap();
-        let pages: Vec<u32> = records.map(|record| record.unwrap().key as u32).collect();
         for (capacity, percent) in sizes {
             let mut lru = make("lru", *capacity);
             let mut out = Outgoing::default();

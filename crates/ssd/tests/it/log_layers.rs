@@ -34,13 +34,8 @@ const LAYERS: &[(&str, (u32, u32, u32))] = &[
 
 fn nand(shape: (u32, u32, u32)) -> Nand {
     let geometry = Geometry {
-        channels: 1,
-        dies: 1,
-        planes: 1,
-        blocks: shape.0,
-        pages: shape.1,
         page_bytes: 512,
-        spare_bytes: 16,
+        ..Geometry::one_plane(shape.0, shape.1)
     };
     let mut nand = Nand::new(geometry, None, &Endurance::default(), 1).unwrap();
     nand.keep_sequence();

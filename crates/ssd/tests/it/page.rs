@@ -15,13 +15,8 @@ use senko_workload::Rng;
 
 fn geometry(planes: u32, blocks: u32, pages: u32) -> Geometry {
     Geometry {
-        channels: 1,
-        dies: 1,
         planes,
-        blocks,
-        pages,
-        page_bytes: 4096,
-        spare_bytes: 0,
+        ..Geometry::one_plane(blocks, pages)
     }
 }
 
@@ -437,17 +432,13 @@ fn runs_without_times_do_what_single_requests_do() {
             let offset = rng.below(sectors - 128);
             // Half of the requests cover whole pages.
             let align = if rng.below(2) == 0 { 8 } else { 1 };
+            let sectors = match op {
+                Op::Flush => 0,
+                _ => (rng.below(64) / align + 1) * align,
+            };
             Request {
-                time: 0,
-                device: 0,
-                op,
-                offset: offset / align * align * 512,
-                bytes: if op == Op::Flush {
-                    0
-                } else {
-                    (rng.below(64) / align + 1) * align * 512
-                },
                 stream: rng.below(3) as u16,
+                ..Request::new(op, offset / align * align * 512, sectors * 512)
             }
         };
         let requests: Vec<Request> = (0..5000).map(|_| request()).collect();

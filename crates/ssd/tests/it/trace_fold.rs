@@ -9,7 +9,7 @@ use senko_ssd::source::Workload;
 use senko_ssd::trace::{Fold, FoldError, Folder};
 use senko_ssd::{Op, Request};
 
-use crate::trace_util::request;
+use crate::util::request;
 
 fn folder(text: &str, capacity: u64) -> Folder {
     let fold: Fold = text.parse().unwrap_or_else(|error| panic!("{error}"));
@@ -219,12 +219,7 @@ proptest! {
 /// chunk after the other. Trace files had a bound, requests in memory had none.
 #[test]
 fn given_requests_are_no_longer_than_those_of_traces() {
-    let write = |bytes, offset| Request {
-        op: Op::Write,
-        offset,
-        bytes,
-        ..Request::flush(0)
-    };
+    let write = |bytes, offset| Request::new(Op::Write, offset, bytes);
     for (request, why) in [
         (write(1 << 60, 0), "at most 4294967296"),
         (write(4096, u64::MAX - 4095), "ends beyond 2^64"),
@@ -233,10 +228,7 @@ fn given_requests_are_no_longer_than_those_of_traces() {
         let told = told.expect_err("it is too long").to_string();
         assert!(told.contains("request 1") && told.contains(why), "{told}");
     }
-    let trim = Request {
-        op: Op::Trim,
-        ..write(1 << 60, 0)
-    };
+    let trim = Request::new(Op::Trim, 0, 1 << 60);
     let workload = Workload::given(vec![trim, write(1 << 32, 0)]).expect("they are possible");
     let summary = workload.summary().expect("a summary");
     assert_eq!(summary.mix.requests(), 2);

@@ -7,7 +7,7 @@ use senko_io::{Engine, Op as DeviceOp, Purpose, Tag};
 use senko_ssd::Op::{Flush, Read, Trim, Write};
 use senko_ssd::trace::Format;
 
-use crate::trace_util::{request, whole};
+use crate::util::{request, whole};
 
 const S: u64 = 1_000_000_000;
 
@@ -255,7 +255,7 @@ fn fio_3() {
     );
     assert!(reader.timed());
     assert!(
-        crate::trace_util::reader(text, "auto")
+        crate::util::reader(text, "auto")
             .expect("a log")
             .timed()
     );

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use senko_ssd::Op::{Read, Trim, Write};
 use senko_ssd::trace::{Format, Reader, Summary};
 
-use crate::trace_util::{reader, request, whole};
+use crate::util::{reader, request, whole};
 
 fn guessed(text: &str) -> (Format, Option<String>) {
     let reader = reader(text, "auto").unwrap_or_else(|error| panic!("{error}\n{text}"));

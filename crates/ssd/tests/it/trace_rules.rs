@@ -7,7 +7,7 @@ use std::io::Write as _;
 use senko_ssd::Op::{Read, Write};
 use senko_ssd::trace::{Compression, Summary, TraceError, TraceSpec, TraceWriter, WriteFormat};
 
-use crate::trace_util::{reader, request, whole};
+use crate::util::{reader, request, whole};
 
 #[test]
 fn damaged_lines_are_counted_and_the_first_are_named() {

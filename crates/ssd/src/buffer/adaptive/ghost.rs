@@ -132,15 +132,7 @@ impl Model {
     fn fit(spec: &Spec, pages: u32, blocks: u32) -> Result<(Nand, Box<dyn Ftl>, Spec), Error> {
         let mut spare = (blocks / 8).max(4);
         loop {
-            let geometry = Geometry {
-                channels: 1,
-                dies: 1,
-                planes: 1,
-                blocks: blocks + spare,
-                pages,
-                page_bytes: 4096,
-                spare_bytes: 0,
-            };
+            let geometry = Geometry::one_plane(blocks + spare, pages);
             let mut nand = Nand::new(geometry, None, &Endurance::default(), 0)?;
             // A layer may have a cache of single-level blocks, but here nothing takes time.
             nand.allow_single_level(SingleLevel {
