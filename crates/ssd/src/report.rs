@@ -490,19 +490,6 @@ impl Report {
         }
     }
 
-    /// The same, with how well the drives kept up.
-    pub(crate) fn at_pace(self, pace: Pace) -> Self {
-        Self { pace, ..self }
-    }
-
-    /// The same, with the run's course, which ended at these counts.
-    pub(crate) fn in_course(self, course: Course, end: (u64, u64)) -> Self {
-        Self {
-            quarters: course.quarters(end),
-            ..self
-        }
-    }
-
     /// Whether write amplification was steady: in each of the last three quarters of the host's
     /// writes it lies within a tenth of their mean. `None` for a run that wrote too little, or
     /// erased nothing.

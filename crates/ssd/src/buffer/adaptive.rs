@@ -285,7 +285,7 @@ impl Adaptive {
                 // buffer holds an older version, which the new one replaces.
                 continue;
             }
-            if self.held.remove(*lpn).is_some() {
+            if self.held.remove(*lpn) {
                 self.on_flash.insert(*lpn);
                 out.dirty(*lpn);
             } else if *how == Leave::Pad {

@@ -122,18 +122,19 @@ impl Groups {
         }
     }
 
-    /// Removes one page; returns its group, and whether the group is gone.
-    pub fn remove(&mut self, lpn: Lpn) -> Option<(u32, bool)> {
-        let slot = self.find(lpn)?;
+    /// Removes one page; returns whether it was held.
+    pub fn remove(&mut self, lpn: Lpn) -> bool {
+        let Some(slot) = self.find(lpn) else {
+            return false;
+        };
         let (word, mask) = self.bit(slot, lpn);
         self.bits[word] &= !mask;
         self.count[slot as usize] -= 1;
         self.held -= 1;
-        let gone = self.count[slot as usize] == 0;
-        if gone {
+        if self.count[slot as usize] == 0 {
             self.free_slot(slot);
         }
-        Some((slot, gone))
+        true
     }
 
     fn free_slot(&mut self, slot: u32) {
