@@ -33,9 +33,6 @@ pub enum Scale {
     Linear,
     /// Equal distances for equal ratios; only values above 0 have a place.
     Log,
-    /// Shares from 0 to below 1, by the number of nines: 90 %, 99 %, 99.9 % are at equal distances.
-    /// For tails of distributions.
-    Nines,
 }
 
 /// One axis.
@@ -70,14 +67,6 @@ impl Axis {
         }
     }
 
-    /// Shares of a distribution, with room for its tail.
-    pub fn nines(name: &str) -> Self {
-        Self {
-            scale: Scale::Nines,
-            ..Self::linear(name, Unit::Share)
-        }
-    }
-
     /// The same axis with fixed ends.
     pub fn within(mut self, from: f64, to: f64) -> Self {
         self.range = Some((from, to));
@@ -90,7 +79,6 @@ impl Axis {
             && match self.scale {
                 Scale::Linear => true,
                 Scale::Log => value > 0.0,
-                Scale::Nines => (0.0..1.0).contains(&value),
             }
     }
 
@@ -99,7 +87,6 @@ impl Axis {
         match self.scale {
             Scale::Linear => value,
             Scale::Log => value.log10(),
-            Scale::Nines => -(1.0 - value).log10(),
         }
     }
 
@@ -145,10 +132,6 @@ impl Axis {
                     (from, to) = (from.log2().floor().exp2(), to.log2().ceil().exp2());
                 }
             }
-            Scale::Nines => {
-                from = 0.0;
-                to = 1.0 - 10f64.powf((1.0 - to).log10().floor());
-            }
         }
         self.range = Some((from, to));
     }
@@ -178,7 +161,6 @@ impl Axis {
                 Unit::Number(name) | Unit::Whole(name) => name,
                 _ => "",
             },
-            Scale::Nines => "",
         };
         if unit.is_empty() {
             self.name.clone()
@@ -234,16 +216,6 @@ impl Axis {
                     .collect()
             }
             Scale::Log => self.log_ticks(from, to),
-            Scale::Nines => {
-                let last = self.flat(to).round() as i32;
-                (0..=last.max(1))
-                    .map(|nines| 1.0 - 10f64.powi(-nines))
-                    .map(|value| {
-                        let places = (self.flat(value).round() as usize).saturating_sub(2);
-                        (value, format!("{:.places$} %", value * 100.0))
-                    })
-                    .collect()
-            }
         }
     }
 
@@ -435,15 +407,6 @@ mod tests {
         axis.fit([12e3, 90e3].into_iter(), false);
         assert_eq!(labels(&axis), ["10 k", "20 k", "50 k", "100 k"]);
         assert!(!axis.holds(0.0) && !axis.holds(f64::NAN));
-    }
-
-    #[test]
-    fn a_distribution_has_room_for_its_tail() {
-        let mut axis = Axis::nines("requests");
-        axis.fit([0.5, 0.9995].into_iter(), false);
-        assert_eq!(labels(&axis), ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"]);
-        assert!((axis.place(0.9) - 0.25).abs() < 1e-9);
-        assert!(!axis.holds(1.0));
     }
 
     #[test]
