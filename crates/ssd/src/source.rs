@@ -340,9 +340,7 @@ impl Requests<'_> {
         request.time += self.shift;
         self.last = request.time;
         let pieces = &mut self.pieces;
-        self.folder
-            .fold(request, |piece| pieces.push_back(piece))
-            .map_err(|error| Error::Request(error.to_string()))?;
+        self.folder.fold(request, |piece| pieces.push_back(piece))?;
         Ok(true)
     }
 }

@@ -111,6 +111,10 @@ pub struct TraceWriter<W: Write> {
     started: bool,
 }
 
+fn invalid(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.into())
+}
+
 impl<W: Write> TraceWriter<W> {
     /// A writer to `out`, which should be buffered.
     pub fn new(out: W, format: WriteFormat) -> TraceWriter<W> {
@@ -225,13 +229,10 @@ impl<W: Write> TraceWriter<W> {
             .checked_add(UNIX_EPOCH)
             .filter(|ticks| ticks.checked_mul(TICK).is_some());
         let Some(ticks) = ticks else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
-                    "the time {} ns is beyond what an MSR trace is read up to",
-                    request.time
-                ),
-            ));
+            return Err(invalid(format!(
+                "the time {} ns is beyond what an MSR trace is read up to",
+                request.time
+            )));
         };
         let op = if request.op == Op::Write {
             "Write"
@@ -308,12 +309,8 @@ impl<W: Write> TraceWriter<W> {
             .ok()
             .filter(|own| !self.taken.contains(own));
         let free = || (0..=u16::MAX).rev().find(|free| !self.taken.contains(free));
-        let number = own.or_else(free).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                "there are more than 65,536 devices, which have no place in Senko's format",
-            )
-        })?;
+        let too_many = "there are more than 65,536 devices, which have no place in Senko's format";
+        let number = own.or_else(free).ok_or_else(|| invalid(too_many))?;
         self.written.renumbered += u64::from(own.is_none());
         self.numbers.insert(device, number);
         self.taken.insert(number);
@@ -336,10 +333,9 @@ impl<W: Write> TraceWriter<W> {
             .checked_add(left)
             .is_none_or(|end| end > u64::MAX / PAGE_SIZE as u64)
         {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("{request:?} ends beyond the last page of Senko's format"),
-            ));
+            return Err(invalid(format!(
+                "{request:?} ends beyond the last page of Senko's format"
+            )));
         }
         loop {
             let count = left.min(u64::from(u32::MAX)) as u32;
