@@ -35,7 +35,6 @@ mod block; // block-level mapping
 mod bast; // BAST: log blocks, each for one data block
 mod fast; // FAST: log blocks that all logical blocks share
 mod faster; // FASTer: FAST with a second chance
-mod isolation; // FASTer: the pages with a second chance
 mod superblock; // superblocks: adjacent blocks in which pages may lie anywhere
 mod last; // LAST: log blocks by locality
 mod cmt; // DFTL's cached mapping table

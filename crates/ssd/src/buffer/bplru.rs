@@ -19,7 +19,6 @@ use crate::lists::Lists;
 use crate::spec::Spec;
 
 struct Bplru {
-    padding: bool,
     compensation: bool,
     pages_per_block: u32,
     /// One list, the oldest first.
@@ -31,13 +30,13 @@ struct Bplru {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = Bplru {
-        padding: spec.take_quietly("padding", true)?,
         compensation: spec.take_quietly("compensation", true)?,
         pages_per_block: around.pages_per_block,
         order: Lists::new(around.capacity, 1),
         next: vec![NONE; around.capacity],
     };
-    Ok(Box::new(Blockwise::new(around, order)))
+    let padding = spec.take_quietly("padding", true)?;
+    Ok(Box::new(Blockwise::new(around, padding, order)))
 }
 
 impl Order for Bplru {
@@ -68,10 +67,6 @@ impl Order for Bplru {
 
     fn victim(&mut self, _: &Groups) -> u32 {
         self.order.front(0).expect("a group is held")
-    }
-
-    fn pads(&self) -> bool {
-        self.padding
     }
 
     fn bytes(&self) -> u64 {

@@ -23,7 +23,7 @@ struct Fab {
 
 pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let sizes = BySize::new(around.capacity, around.pages_per_block);
-    Ok(Box::new(Blockwise::new(around, Fab { sizes })))
+    Ok(Box::new(Blockwise::new(around, false, Fab { sizes })))
 }
 
 impl Order for Fab {

@@ -21,7 +21,6 @@ use crate::lists::{BySize, Lists};
 use crate::spec::Spec;
 
 struct LbClock {
-    padding: bool,
     sequential: bool,
     pages_per_block: u32,
     /// The circle, cut open at the hand, which is on a block or before the first one.
@@ -35,7 +34,6 @@ struct LbClock {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = LbClock {
-        padding: spec.take_quietly("padding", false)?,
         sequential: spec.take_quietly("sequential", true)?,
         pages_per_block: around.pages_per_block,
         circle: Lists::new(around.capacity, 1),
@@ -43,7 +41,8 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
         clear: BySize::new(around.capacity, around.pages_per_block),
         next: vec![NONE; around.capacity],
     };
-    Ok(Box::new(Blockwise::new(around, order)))
+    let padding = spec.take_quietly("padding", false)?;
+    Ok(Box::new(Blockwise::new(around, padding, order)))
 }
 
 impl Order for LbClock {
@@ -93,10 +92,6 @@ impl Order for LbClock {
         }
         self.hand = at;
         self.clear.largest().expect("the hand found one")
-    }
-
-    fn pads(&self) -> bool {
-        self.padding
     }
 
     fn bytes(&self) -> u64 {

@@ -48,7 +48,6 @@ const NEVER: History = History {
 };
 
 struct PudLru {
-    padding: bool,
     runs: bool,
     memory: f64,
     threshold: f64,
@@ -70,7 +69,6 @@ struct PudLru {
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let capacity = around.capacity;
     let order = PudLru {
-        padding: spec.take_quietly("padding", false)?,
         runs: spec.take_quietly("runs", true)?,
         memory: spec.take_quietly("memory", 1.0)?,
         threshold: spec.take_quietly("threshold", 1.0)?,
@@ -94,7 +92,8 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
             order.threshold
         )));
     }
-    Ok(Box::new(Blockwise::new(around, order)))
+    let padding = spec.take_quietly("padding", false)?;
+    Ok(Box::new(Blockwise::new(around, padding, order)))
 }
 
 impl PudLru {
@@ -216,10 +215,6 @@ impl Order for PudLru {
         self.infrequent
             .largest()
             .expect("every block is in one of the groups")
-    }
-
-    fn pads(&self) -> bool {
-        self.padding
     }
 
     fn bytes(&self) -> u64 {

@@ -28,7 +28,6 @@ use crate::spec::Spec;
 const MOST_USES: u32 = 255;
 
 struct Rent {
-    padding: bool,
     pages_per_block: u32,
     /// Each number of pages to the power.
     weight: Vec<f64>,
@@ -65,7 +64,6 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
         )));
     }
     let order = Rent {
-        padding: spec.take_quietly("padding", false)?,
         uses_power,
         share: (0..=MOST_USES)
             .map(|uses| f64::from(uses.max(1)).powf(-uses_power))
@@ -83,7 +81,8 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
         next: vec![NONE; around.capacity],
         sizes: BySize::new(around.capacity, around.pages_per_block),
     };
-    Ok(Box::new(Blockwise::new(around, order)))
+    let padding = spec.take_quietly("padding", false)?;
+    Ok(Box::new(Blockwise::new(around, padding, order)))
 }
 
 impl Rent {
@@ -168,10 +167,6 @@ impl Order for Rent {
             }
         }
         victim.0
-    }
-
-    fn pads(&self) -> bool {
-        self.padding
     }
 
     fn bytes(&self) -> u64 {

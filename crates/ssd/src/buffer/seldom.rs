@@ -38,7 +38,7 @@ pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer
         uses: vec![0; around.capacity],
         by_uses: BySize::new(around.capacity, MOST),
     };
-    Ok(Box::new(Blockwise::new(around, order)))
+    Ok(Box::new(Blockwise::new(around, false, order)))
 }
 
 impl Order for Seldom {

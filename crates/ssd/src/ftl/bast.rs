@@ -178,7 +178,7 @@ impl Ftl for Bast {
         let pages = u64::from(self.blocks.pages);
         self.blocks
             .data_table()
-            .and(Mapping::table(logs, u64::from(self.blocks.all_blocks())))
+            .and(Mapping::table(logs, u64::from(self.blocks.all_blocks)))
             .and(Mapping::table(logs, self.log_of.len() as u64))
             .and(Mapping::table(logs * pages, pages + 1))
     }

@@ -16,7 +16,6 @@
 
 use std::collections::VecDeque;
 
-use crate::ftl::isolation::Isolation;
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
 use crate::geometry::{Block, Lpn, Ppn};
@@ -36,7 +35,9 @@ pub(super) struct Fast {
     /// Random log blocks, the oldest first. Pages are appended to the last.
     random: VecDeque<Block>,
     random_blocks: u32,
-    isolation: Isolation,
+    /// FASTer's log blocks of pages with a second chance, the oldest first.
+    isolated: VecDeque<Block>,
+    isolation_blocks: u32,
 }
 
 /// Builds the layer.
@@ -75,7 +76,8 @@ impl Fast {
             sequential: None,
             random: VecDeque::new(),
             random_blocks: log_blocks - 1 - isolation_blocks,
-            isolation: Isolation::new(isolation_blocks),
+            isolated: VecDeque::new(),
+            isolation_blocks,
         })
     }
 
@@ -113,27 +115,33 @@ impl Fast {
         let Some(victim) = self.random.pop_front() else {
             return at;
         };
-        if self.isolation.most() > 0 {
+        if self.isolation_blocks > 0 {
             self.isolate(nand, victim, at)
         } else {
             self.merge_all(nand, victim, at)
         }
     }
 
+    /// Whether another isolated log block needs the place of the oldest.
+    fn isolation_is_full(&self) -> bool {
+        self.isolated.len() == self.isolation_blocks as usize
+    }
+
     /// Copies the valid pages of a log block to the isolation area, and erases it.
     fn isolate(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
         let (mut ready, mut done) = (at, at);
         for lpn in self.blocks.live_in(nand, victim) {
-            let to = match self.isolation.next_page(&mut self.blocks, nand) {
+            let last = self.isolated.back().copied();
+            let to = match last.and_then(|last| self.blocks.append(nand, last)) {
                 Some(page) => page,
                 None => {
-                    if self.isolation.is_full()
-                        && let Some(oldest) = self.isolation.take_oldest()
+                    if self.isolation_is_full()
+                        && let Some(oldest) = self.isolated.pop_front()
                     {
                         ready = self.merge_all(nand, oldest, done);
                     }
                     let block = self.blocks.take();
-                    self.isolation.add(block);
+                    self.isolated.push_back(block);
                     nand.geometry().first_page(block)
                 }
             };
@@ -206,14 +214,14 @@ impl Ftl for Fast {
         self.sequential = None;
         let found = self.blocks.scan(nand);
         self.random = self.blocks.adopt(nand, found).into();
-        self.isolation.clear();
+        self.isolated.clear();
         // The two kinds of log blocks can't be distinguished, so the oldest are assumed to be
         // isolated.
         while self.random.len() > self.random_blocks as usize {
-            if self.isolation.is_full() {
+            if self.isolation_is_full() {
                 self.reclaim(nand, 0);
             } else if let Some(block) = self.random.pop_front() {
-                self.isolation.add(block);
+                self.isolated.push_back(block);
             }
         }
     }

@@ -47,7 +47,8 @@ pub(super) struct Blocks {
     pub free: FreeBlocks,
     /// Merges so far.
     pub counts: FtlCounts,
-    all_blocks: u32,
+    /// Blocks in all.
+    pub all_blocks: u32,
 }
 
 /// The programmed pages of a block.
@@ -213,11 +214,7 @@ impl Blocks {
         if self.data[lbn as usize] == NONE {
             self.data[lbn as usize] = self.take();
         }
-        self.place(nand, self.data[lbn as usize], within)
-    }
-
-    /// A page of a block, if it can still be programmed.
-    pub fn place(&self, nand: &Nand, block: Block, within: u32) -> Option<Ppn> {
+        let block = self.data[lbn as usize];
         (nand.next_page(block) <= within).then(|| nand.geometry().first_page(block) + within)
     }
 
@@ -332,14 +329,6 @@ impl Blocks {
             .is_some_and(|page| nand.geometry().block_of(page) == block)
     }
 
-    /// Whether no page's newest version lies in a block.
-    pub fn is_dead(&self, nand: &Nand, block: Block) -> bool {
-        let first = nand.geometry().first_page(block);
-        (first..)
-            .zip(nand.spare(block))
-            .all(|(page, lpn)| *lpn == NONE || self.newest[*lpn as usize] != page)
-    }
-
     /// After a power cut: finds the newest version of every page, and erases blocks without any.
     /// Pages that an interrupted merge left are copies or older versions, so they go too. Blocks
     /// with newest versions are returned in the order of their numbers.
@@ -413,7 +402,7 @@ impl Blocks {
         others.sort_by_key(|found| (found.last, found.block));
         let mut logs = Vec::new();
         for RecoveredBlock { block, .. } in others {
-            if self.is_dead(nand, block) {
+            if self.live_in(nand, block).is_empty() {
                 // A merge above took its last newest version.
                 self.release(nand, block, 0);
             } else {
@@ -421,11 +410,6 @@ impl Blocks {
             }
         }
         logs
-    }
-
-    /// Blocks in all.
-    pub fn all_blocks(&self) -> u32 {
-        self.all_blocks
     }
 
     /// The table of data blocks.

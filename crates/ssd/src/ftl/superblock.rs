@@ -345,7 +345,7 @@ impl Ftl for Superblocks {
     fn mapping(&self) -> Mapping {
         // In RAM: the physical blocks of each superblock. In the spare areas: for each page, its
         // block in the superblock, and its page in the block.
-        let all_blocks = u64::from(self.blocks.all_blocks());
+        let all_blocks = u64::from(self.blocks.all_blocks);
         let blocks = self.blocks.data.len() as u64 + u64::from(self.log_blocks);
         let places = u64::from(self.size + self.log_blocks) * u64::from(self.blocks.pages);
         let in_spare = Mapping::table(u64::from(self.blocks.logical_pages), places);
