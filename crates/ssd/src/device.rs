@@ -344,7 +344,7 @@ impl Device {
         if let Some(shadow) = &self.shadow {
             shadow.flushed();
         }
-        self.ftl.flush(&mut self.nand, drained)
+        drained
     }
 
     /// Does one step of background work; returns its end, or `None` if there is none to do.

@@ -71,11 +71,6 @@ pub trait Ftl: Send {
         }
     }
 
-    /// Makes the layer's volatile state durable, as far as [`Ftl::recover`] could not restore it.
-    fn flush(&mut self, _nand: &mut Nand, at: Time) -> Time {
-        at
-    }
-
     /// Does one step of background work; returns its end, or `None` if there is none to do.
     fn idle(&mut self, _nand: &mut Nand, _at: Time) -> Option<Time> {
         None
