@@ -106,7 +106,6 @@ pub trait Buffer: Send {
 pub struct Surroundings {
     /// Pages that the buffer may hold.
     pub capacity: usize,
-    /// Pages in a block.
     pub pages_per_block: u32,
     /// Logical pages: 0 to this.
     pub logical_pages: u32,

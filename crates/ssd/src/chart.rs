@@ -128,7 +128,6 @@ impl Panel {
 /// A picture.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// The title.
     pub title: String,
     panels: Vec<Panel>,
 }

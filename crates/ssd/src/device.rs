@@ -46,7 +46,6 @@ pub struct PageCounts {
     pub host_writes: u64,
     /// Of those, overwritten in the buffer.
     pub write_hits: u64,
-    /// Read by the host.
     pub host_reads: u64,
     /// Of those, found in the buffer.
     pub read_hits: u64,

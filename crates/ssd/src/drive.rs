@@ -141,7 +141,6 @@ impl Drive {
         })
     }
 
-    /// The drives.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }

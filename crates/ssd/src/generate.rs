@@ -95,7 +95,6 @@ pub struct Phase {
     pub pages: u64,
     /// The first of them.
     pub start: u64,
-    /// Bytes of a page.
     pub page_bytes: u64,
     /// Bytes of a request, and their weights.
     pub sizes: Vec<(u64, u64)>,
@@ -108,7 +107,6 @@ pub struct Phase {
     pub arrival: Arrival,
     /// The host's stream.
     pub stream: u16,
-    /// The seed.
     pub seed: u64,
 }
 

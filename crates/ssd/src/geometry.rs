@@ -53,17 +53,14 @@ impl Geometry {
         }
     }
 
-    /// Planes in all.
     pub fn all_planes(&self) -> u32 {
         self.channels * self.dies * self.planes
     }
 
-    /// Blocks in all.
     pub fn all_blocks(&self) -> u32 {
         self.all_planes() * self.blocks
     }
 
-    /// Pages in all.
     pub fn all_pages(&self) -> u32 {
         self.all_blocks() * self.pages
     }
@@ -78,22 +75,18 @@ impl Geometry {
         u64::from(self.all_pages()) * u64::from(self.page_bytes)
     }
 
-    /// The plane of a block.
     pub fn plane_of(&self, block: Block) -> u32 {
         block % self.all_planes()
     }
 
-    /// The channel of a plane.
     pub fn channel_of(&self, plane: u32) -> u32 {
         plane % self.channels
     }
 
-    /// The block of a page.
     pub fn block_of(&self, page: Ppn) -> Block {
         page / self.pages
     }
 
-    /// The first page of a block.
     pub fn first_page(&self, block: Block) -> Ppn {
         block * self.pages
     }

@@ -299,7 +299,6 @@ impl Nand {
         &self.geometry
     }
 
-    /// Pages in a block.
     pub fn pages_per_block(&self) -> u32 {
         self.geometry.pages
     }

@@ -16,7 +16,6 @@ use crate::nand::{Endurance, SingleLevel, Timing};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Its name.
     pub name: String,
     /// The source of its numbers.
     pub source: String,

@@ -124,7 +124,6 @@ impl Responses {
 pub struct ResponseTimes {
     /// The number of requests.
     pub count: u64,
-    /// The mean.
     pub mean_us: f64,
     /// Half are at most this.
     pub p50_us: f64,
@@ -317,11 +316,9 @@ pub struct Report {
     pub pace: Pace,
     /// Bytes that the host wrote, as requested: less than whole pages if requests are smaller.
     pub host_bytes_written: u64,
-    /// Bytes that the host read.
     pub host_bytes_read: u64,
     /// The pages that host, buffer and layer passed to each other.
     pub pages: PageCounts,
-    /// Bytes of a page.
     pub page_bytes: u64,
     /// The flash's operations.
     pub flash: Counts,
@@ -335,7 +332,6 @@ pub struct Report {
     pub wear: Wear,
     /// Failed blocks.
     pub retired: u32,
-    /// Pages of a block.
     pub pages_per_block: u32,
     /// All blocks, without spare ones.
     pub blocks: u64,
@@ -374,9 +370,7 @@ pub struct Derived {
     pub keeps_up: bool,
     /// Bytes that the host wrote.
     pub host_bytes_written: u64,
-    /// Bytes that the host read.
     pub host_bytes_read: u64,
-    /// Bytes that the flash programmed.
     pub flash_bytes_programmed: u64,
     /// Bytes of the mapping table in RAM.
     pub mapping_bytes: u64,

@@ -24,7 +24,6 @@ pub struct Request {
     pub time: Time,
     /// Which drive, volume or ASU of the trace it addresses.
     pub device: u32,
-    /// The requested operation.
     pub op: Op,
     /// The first byte, from the start of `device`.
     pub offset: u64,
@@ -47,7 +46,6 @@ impl Request {
         }
     }
 
-    /// A flush.
     pub fn flush(time: Time) -> Self {
         Self {
             time,

@@ -229,7 +229,6 @@ pub struct Outcome<'a> {
     pub profile: &'a str,
     /// Whether the run was ended before its last request.
     pub stopped: bool,
-    /// The report.
     pub report: &'a Report,
     /// Figures that follow from the report's counts.
     pub derived: Derived,

@@ -32,7 +32,6 @@ pub enum Origin {
     Given(Arc<[Request]>),
 }
 
-/// A workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// The source of its requests.

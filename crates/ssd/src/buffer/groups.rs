@@ -28,9 +28,7 @@ pub struct Groups {
 /// The result of adding a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Entered {
-    /// Its group.
     pub slot: u32,
-    /// Whether the group is new.
     pub new_group: bool,
     /// Whether the page was held before.
     pub hit: bool,

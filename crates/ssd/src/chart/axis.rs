@@ -9,7 +9,6 @@ const ROOM: f64 = 1.1;
 /// Values from here on have no place: their differences would be no numbers.
 const LARGEST: f64 = 1e100;
 
-/// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Numbers of this unit, which may be empty: 1000 becomes 1 k on long axes.
@@ -35,7 +34,6 @@ pub enum Scale {
     Log,
 }
 
-/// One axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
     /// The name, without the unit.
@@ -49,7 +47,6 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A linear axis.
     pub fn linear(name: &str, unit: Unit) -> Self {
         Self {
             name: name.to_owned(),

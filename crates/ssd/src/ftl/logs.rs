@@ -33,9 +33,7 @@ const SPARE: u32 = 2;
 /// Data blocks, erased blocks, and where each page's newest version lies.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
-    /// Pages in a block.
     pub pages: u32,
-    /// Logical pages.
     pub logical_pages: u32,
     /// The newest version of each page, or [`NONE`] if it was never written or was trimmed.
     pub newest: Vec<Ppn>,
@@ -47,7 +45,6 @@ pub(super) struct Blocks {
     pub free: FreeBlocks,
     /// Merges so far.
     pub counts: FtlCounts,
-    /// Blocks in all.
     pub all_blocks: u32,
 }
 
@@ -412,7 +409,6 @@ impl Blocks {
         logs
     }
 
-    /// The table of data blocks.
     pub fn data_table(&self) -> Mapping {
         Mapping::table(self.data.len() as u64, u64::from(self.all_blocks))
     }

@@ -25,7 +25,6 @@ use std::str::FromStr;
 use crate::spec::Spec;
 use crate::{Error, Op, Request};
 
-/// How devices are folded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Devices {
     /// They share the drive's addresses.
@@ -216,7 +215,6 @@ impl Folder {
         }
     }
 
-    /// The device of a folded request.
     fn device(&self, request: &Request) -> u32 {
         let ignored = self.parts.is_none() && !matches!(self.range, Range::Compact(_));
         if ignored { request.device } else { 0 }

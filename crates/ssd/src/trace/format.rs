@@ -58,7 +58,6 @@ const NAMES: [(Format, &[&str], &[&str]); 15] = [
 const AUTO: &str = "auto";
 
 impl Format {
-    /// All formats.
     pub fn all() -> impl Iterator<Item = Format> {
         NAMES.iter().map(|row| row.0)
     }

@@ -21,7 +21,6 @@ pub(super) struct Raw {
 /// The contents of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// A request.
     Request(Raw),
     /// A heading, a comment, a total.
     Heading,

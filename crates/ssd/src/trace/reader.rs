@@ -188,7 +188,6 @@ impl Reader {
         self.format
     }
 
-    /// The compression.
     pub fn compression(&self) -> Compression {
         self.compression
     }

@@ -30,11 +30,8 @@ pub struct Mix {
     /// Requests that trim.
     pub trims: u64,
     pub flushes: u64,
-    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes written.
     pub written_bytes: u64,
-    /// Bytes trimmed.
     pub trimmed_bytes: u64,
 }
 
@@ -94,7 +91,6 @@ pub struct DeviceSummary {
 pub struct Summary {
     /// The format; none for generated requests.
     pub format: Option<Format>,
-    /// The compression.
     #[serde(serialize_with = "by_name")]
     pub compression: Compression,
     /// Whether requests have times.

@@ -41,7 +41,6 @@ pub enum WriteFormat {
     Msr,
     /// `time device address sectors flag`.
     Columns {
-        /// The unit of times.
         unit: TimeUnit,
         /// Bytes of a sector.
         sector: u64,
@@ -85,7 +84,6 @@ impl FromStr for WriteFormat {
 /// The requests written, and those lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Written {
-    /// Requests written.
     pub requests: u64,
     /// Trims and flushes that the format can't represent.
     pub left_out: u64,
@@ -97,7 +95,6 @@ pub struct Written {
     pub renumbered: u64,
 }
 
-/// Writes a trace.
 pub struct TraceWriter<W: Write> {
     out: W,
     format: WriteFormat,
