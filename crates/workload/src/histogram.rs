@@ -74,6 +74,12 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        (self.total, self.sum, self.min, self.max) = (0, 0, u64::MAX, 0);
+    }
+
     /// How many numbers were counted.
     pub fn len(&self) -> u64 {
         self.total

@@ -80,15 +80,18 @@ fn every_number_falls_into_its_bucket_and_buckets_adjoin() {
 }
 
 #[test]
-fn an_empty_histogram_says_zero() {
+fn empty_and_cleared_histograms_say_zero() {
     let mut histogram = Histogram::default();
     histogram.record_n(5, 0);
-    assert!(histogram.is_empty());
-    let ends = |histogram: &Histogram| (histogram.min(), histogram.max(), histogram.len());
-    assert_eq!(ends(&histogram), (0, 0, 0));
-    assert_eq!((histogram.quantile(0.5), histogram.mean()), (0, 0.0));
-    histogram.record_n(9, 3);
-    assert_eq!(ends(&histogram), (9, 9, 3));
+    for _ in 0..2 {
+        assert!(histogram.is_empty());
+        let ends = |histogram: &Histogram| (histogram.min(), histogram.max(), histogram.len());
+        assert_eq!(ends(&histogram), (0, 0, 0));
+        assert_eq!((histogram.quantile(0.5), histogram.mean()), (0, 0.0));
+        histogram.record_n(9, 3);
+        assert_eq!(ends(&histogram), (9, 9, 3));
+        histogram.clear();
+    }
 }
 
 /// The format that HdrHistogram's plotters read: percentiles that rise to 1, values and counts that
