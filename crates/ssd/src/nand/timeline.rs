@@ -182,8 +182,10 @@ mod tests {
     fn planes_overlap_and_share_the_bus() {
         let mut time = timeline(false);
         assert_eq!(time.program(0, 0, 0, None), 210_000);
-        assert_eq!(time.program(1, 0, 0, None), 220_000, "only its transfer waits");
-        assert_eq!(time.read(0, 0, 0, None), 245_000, "the plane is busy to 210,000");
+        // Only its transfer waits.
+        assert_eq!(time.program(1, 0, 0, None), 220_000);
+        // The plane is busy to 210,000.
+        assert_eq!(time.read(0, 0, 0, None), 245_000);
         let busy = Busy {
             read_ns: 25_000,
             program_ns: 400_000,

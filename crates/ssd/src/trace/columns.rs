@@ -195,7 +195,8 @@ impl LineParser for FiveColumns {
             b"0" | b"1" => Op::Read,
             word => want!(read_or_write(word), "the flag is neither 0 nor 1"),
         };
-        let offset = want!(address.checked_mul(self.sector), "the address is beyond 2^64");
+        let offset = address.checked_mul(self.sector);
+        let offset = want!(offset, "the address is beyond 2^64");
         let bytes = want!(size.checked_mul(self.sector), "the size is beyond 2^64");
         Parsed::request(time, device, op, offset, bytes)
     }

@@ -26,7 +26,8 @@ impl LineParser for Lis {
         let run = arc_line(line).ok();
         let (start, count) = want!(run, "it is not a first page, count and two more numbers");
         let offset = want!(start.checked_mul(self.page), "the address is beyond 2^64");
-        let bytes = want!(count.checked_mul(self.page), "the count is beyond 2^64 bytes");
+        let bytes = count.checked_mul(self.page);
+        let bytes = want!(bytes, "the count is beyond 2^64 bytes");
         Parsed::request(Stamp::at(0), 0, self.op, offset, bytes)
     }
 

@@ -74,6 +74,7 @@ impl LineParser for Msr {
         let bytes = want!(fields::uint(next()), "the size is not a number");
         let ns = want!(ticks.checked_mul(TICK), "the time is beyond 2^64 ns");
         let host = want!(self.host(name), "there are more than 4,096 hosts");
-        Parsed::request(Stamp::at(ns), (host as u32) << 16 | disk as u32, op, offset, bytes)
+        let device = (host as u32) << 16 | disk as u32;
+        Parsed::request(Stamp::at(ns), device, op, offset, bytes)
     }
 }

@@ -50,7 +50,8 @@ impl LineParser for Tencent {
             _ => return Parsed::Damaged("the I/O type is neither 0 nor 1"),
         };
         let device = want!(fields::uint32(next()), "the volume is not a number");
-        let offset = want!(offset.checked_mul(self.sector), "the address is beyond 2^64");
+        let offset = offset.checked_mul(self.sector);
+        let offset = want!(offset, "the address is beyond 2^64");
         let bytes = want!(size.checked_mul(self.sector), "the size is beyond 2^64");
         Parsed::request(time, device, op, offset, bytes)
     }

@@ -106,9 +106,11 @@ fn devices_side_by_side() {
         Ok(vec![(4192, 100)])
     );
     let text = fold(&mut none, request(0, 0, Read, 1000, 25)).expect_err("it is beyond");
-    assert!(text.contains("its device's part of the drive, which has 1024"), "{text}");
+    let end = "its device's part of the drive, which has 1024";
+    assert!(text.contains(end), "{text}");
     let text = fold(&mut none, request(0, 1, Read, 0, 1)).expect_err("it has no part");
-    assert_eq!(text, "request 4 is for device 1, which has no part of the drive");
+    let why = "request 4 is for device 1, which has no part of the drive";
+    assert_eq!(text, why);
     // Each is folded for itself.
     let mut each = folder("modulo:devices=5*4k+0*1k", 8192);
     assert_eq!(
@@ -141,7 +143,8 @@ fn compact_numbers_extents_by_first_touch() {
         Ok(vec![(3072, 1024), (0, 1024), (1024, 1024)])
     );
     let text = fold(&mut compact, request(0, 0, Read, 0, 1)).expect_err("it is full");
-    assert!(text.starts_with("request 5, at 0, touches a new extent of 1024 bytes"), "{text}");
+    let why = "request 5, at 0, touches a new extent of 1024 bytes";
+    assert!(text.starts_with(why), "{text}");
 }
 
 #[test]

@@ -100,7 +100,8 @@ fn five_columns_say_what_was_guessed() {
         request(0, 0, Read, 32_768, 4096),
         request(1000, 3, Write, 65_536, 8192),
     ];
-    let reader = sample("1000 0 64 8 1\n2000 3 128 16 0\n", Format::Columns, &expected);
+    let text = "1000 0 64 8 1\n2000 3 128 16 0\n";
+    let reader = sample(text, Format::Columns, &expected);
     assert_eq!(
         reader.notes(),
         [

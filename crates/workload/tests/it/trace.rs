@@ -159,9 +159,11 @@ fn every_compression_is_undone_to_its_end() {
             let padded = [&archive[..], &vec![0; zeros]].concat();
             assert_eq!(undo(&padded).unwrap().1, text, "{kind}, {zeros} zeros");
             let two = [padded, archive.clone()].concat();
-            assert_eq!(undo(&two).unwrap().1, text.repeat(2), "{kind}, {zeros} zeros");
+            let twice = text.repeat(2);
+            assert_eq!(undo(&two).unwrap().1, twice, "{kind}, {zeros} zeros");
         }
-        assert!(undo(&[&archive[..], b"\0\0rubbish"].concat()).is_err(), "{kind}");
+        let more = [&archive[..], b"\0\0rubbish"].concat();
+        assert!(undo(&more).is_err(), "{kind}");
         for cut in [archive.len() / 2, archive.len() * 9 / 10, archive.len() - 1] {
             assert!(undo(&archive[..cut]).is_err(), "{kind}, cut at {cut}");
         }
@@ -357,18 +359,8 @@ fn real(name: &str) -> Option<File> {
 #[test]
 fn real_traces_have_their_published_counts() {
     for (name, format, requests, objects) in [
-        (
-            "ARC_OLTP.lis.zst",
-            Format::Arc,
-            914_145,
-            Some(186_880),
-        ),
-        (
-            "ARC_P3.lis.zst",
-            Format::Arc,
-            3_912_296,
-            None,
-        ),
+        ("ARC_OLTP.lis.zst", Format::Arc, 914_145, Some(186_880)),
+        ("ARC_P3.lis.zst", Format::Arc, 3_912_296, None),
         (
             "caffeine_lirs_loop.trace.gz",
             Format::Lirs,
