@@ -62,7 +62,6 @@ impl Outgoing {
     }
 }
 
-/// A write buffer.
 pub trait Buffer: Send {
     /// Pages that it holds.
     fn len(&self) -> usize;

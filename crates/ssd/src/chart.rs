@@ -64,7 +64,6 @@ pub enum Mark {
     Published,
 }
 
-/// A series of values.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// The name in the legend, or nothing.
@@ -125,7 +124,6 @@ impl Panel {
     }
 }
 
-/// A picture.
 #[derive(Clone, Debug)]
 pub struct Chart {
     pub title: String,
@@ -133,7 +131,6 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// A picture of these panels.
     pub fn new(title: &str, panels: Vec<Panel>) -> Self {
         Self {
             title: title.to_owned(),

@@ -42,7 +42,6 @@ pub struct Parts {
 /// The pages that passed between host, buffer and layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCounts {
-    /// Written by the host.
     pub host_writes: u64,
     /// Of those, overwritten in the buffer.
     pub write_hits: u64,
@@ -100,7 +99,6 @@ impl Behind {
     }
 }
 
-/// One drive.
 pub struct Device {
     wire: Wire,
     behind: Behind,
@@ -178,7 +176,6 @@ impl Device {
         self.logical_pages
     }
 
-    /// The flash.
     pub fn nand(&self) -> &Nand {
         &self.nand
     }
@@ -210,12 +207,10 @@ impl Device {
         self.nand.rest();
     }
 
-    /// The translation layer.
     pub fn ftl(&self) -> &dyn Ftl {
         &*self.ftl
     }
 
-    /// The write buffer.
     pub fn buffer(&self) -> &dyn Buffer {
         &*self.buffer
     }

@@ -199,7 +199,6 @@ impl Drive {
         self.capacity_bytes
     }
 
-    /// The page in which a byte lies.
     #[inline]
     fn page_at(&self, byte: u64) -> u64 {
         match self.page_shift {
@@ -382,7 +381,6 @@ struct Totals {
     host_pages: u64,
     /// Pages that the flash programmed.
     programs: u64,
-    /// Blocks that were erased.
     erases: u64,
 }
 

@@ -65,7 +65,6 @@ pub enum TraceError {
     #[error("cannot open the trace {path}: {source}")]
     Open {
         path: std::path::PathBuf,
-        /// The reason.
         source: std::io::Error,
     },
     /// The stream ends early: a disk fails, or an archive is damaged or truncated.
@@ -78,7 +77,6 @@ pub enum TraceError {
         /// Bytes up to there, after decompression.
         bytes: u64,
         compression: Compression,
-        /// The source's error.
         source: std::io::Error,
     },
     /// The file ends inside a binary record.

@@ -190,7 +190,6 @@ enum Picker {
     HotCold { r: f64, hot: u64, split: bool },
 }
 
-/// A running phase.
 struct Running {
     phase: Phase,
     picker: Picker,

@@ -31,7 +31,6 @@ use timeline::Timeline;
 pub use remap::Endurance;
 pub use timeline::Busy;
 
-/// The times of the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
@@ -91,7 +90,6 @@ pub enum Cause {
     Fold,
 }
 
-/// How many causes there are.
 pub const CAUSES: usize = 8;
 
 impl Cause {
@@ -133,7 +131,6 @@ pub struct Counts {
     /// Pages programmed, including those of copies.
     #[serde(with = "by_cause")]
     pub programs: [u64; CAUSES],
-    /// Blocks erased.
     #[serde(with = "by_cause")]
     pub erases: [u64; CAUSES],
     /// Copies that did not cross the bus; they are included above.
@@ -141,17 +138,14 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Pages read in all.
     pub fn all_reads(&self) -> u64 {
         self.reads.iter().sum()
     }
 
-    /// Pages programmed in all.
     pub fn all_programs(&self) -> u64 {
         self.programs.iter().sum()
     }
 
-    /// Blocks erased in all.
     pub fn all_erases(&self) -> u64 {
         self.erases.iter().sum()
     }
@@ -294,7 +288,6 @@ impl Nand {
             .then_some(single)
     }
 
-    /// The shape.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -313,12 +306,10 @@ impl Nand {
         self.seed
     }
 
-    /// The counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Whether operations have times.
     pub fn is_timed(&self) -> bool {
         self.timeline.is_some()
     }
@@ -434,7 +425,6 @@ impl Nand {
         self.power == Some(0)
     }
 
-    /// Restores the power.
     pub fn power_on(&mut self) {
         self.power = None;
     }

@@ -190,7 +190,6 @@ impl Profile {
         (self.user_bytes / u64::from(self.geometry.page_bytes)) as u32
     }
 
-    /// Pages of RAM for the buffer.
     pub fn buffer_pages(&self) -> usize {
         (self.buffer_bytes / u64::from(self.geometry.page_bytes)) as usize
     }

@@ -131,7 +131,6 @@ pub struct ResponseTimes {
     pub p99_us: f64,
     /// 99.9 % are at most this.
     pub p999_us: f64,
-    /// The longest.
     pub max_us: f64,
 }
 
@@ -161,7 +160,6 @@ pub struct SeriesPoint {
     pub count: u64,
     /// Their mean response time.
     pub mean_us: f64,
-    /// Their longest.
     pub max_us: f64,
 }
 
@@ -251,7 +249,6 @@ pub struct WornBlocks {
     pub from: u32,
     /// The first number of erases above the bucket.
     pub to: u32,
-    /// The number of blocks.
     pub blocks: u32,
 }
 
@@ -324,7 +321,6 @@ pub struct Report {
     pub flash: Counts,
     /// The layer's work.
     pub layer: FtlCounts,
-    /// The mapping table.
     pub mapping: Mapping,
     /// Tables of the buffer, in bytes.
     pub buffer_table_bytes: u64,
@@ -356,19 +352,15 @@ pub struct Derived {
     pub write_hit_ratio: Option<f64>,
     /// [`Report::read_hit_ratio`].
     pub read_hit_ratio: Option<f64>,
-    /// Blocks erased.
     pub erases: u64,
     /// [`Report::page_write_amplification`].
     pub page_write_amplification: Option<f64>,
     /// [`Report::requests_a_second`].
     pub requests_per_second: Option<f64>,
-    /// Bytes a second that the host read.
     pub read_bytes_per_second: Option<f64>,
-    /// Bytes a second that the host wrote.
     pub written_bytes_per_second: Option<f64>,
     /// Whether the drives kept up with the host.
     pub keeps_up: bool,
-    /// Bytes that the host wrote.
     pub host_bytes_written: u64,
     pub host_bytes_read: u64,
     pub flash_bytes_programmed: u64,

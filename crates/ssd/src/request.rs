@@ -7,9 +7,7 @@ pub type Time = u64;
 /// What a host requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Read bytes.
     Read,
-    /// Write bytes.
     Write,
     /// Forget bytes (TRIM, discard, deallocate).
     Trim,
@@ -17,7 +15,6 @@ pub enum Op {
     Flush,
 }
 
-/// One request of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// When it reaches the drive. Never less than its predecessor's.

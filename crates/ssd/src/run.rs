@@ -68,7 +68,6 @@ impl Reading {
 /// The drives of a run, their parts, and when requests come.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The profile of each drive.
     pub profile: Profile,
     /// The number of drives in RAID 0.
     pub drives: u32,

@@ -19,7 +19,6 @@ use spool::Spool;
 /// Requests that a summary reads between two calls that ask whether to continue.
 const ASKED_EVERY: u64 = 1 << 13;
 
-/// The source of requests.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// A trace file, with its format if that is known.
@@ -34,7 +33,6 @@ pub enum Origin {
 
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// The source of its requests.
     pub origin: Origin,
     /// How addresses are folded into the drive.
     pub fold: Fold,

@@ -76,7 +76,6 @@ impl Arrivals {
         })
     }
 
-    /// The mean gap in nanoseconds.
     pub fn mean_ns(&self) -> f64 {
         self.mean_ns
     }

@@ -170,7 +170,6 @@ impl KeyChooser {
         Ok(Self { keys, law })
     }
 
-    /// How many keys there are.
     pub fn keys(&self) -> u64 {
         self.keys
     }

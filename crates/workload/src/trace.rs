@@ -26,7 +26,6 @@ use std::io::{BufRead, BufReader, Read};
 pub use detect::Format;
 pub use text::arc_line;
 
-/// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The object. A name that is not a number is hashed (XXH3, 64 bits).
@@ -77,7 +76,6 @@ pub enum TraceError {
         unit: &'static str,
         /// Its number, from 1.
         number: u64,
-        /// The problem.
         why: String,
     },
 }

@@ -52,7 +52,6 @@ impl Groups {
         }
     }
 
-    /// Pages held.
     #[inline]
     pub fn held(&self) -> usize {
         self.held

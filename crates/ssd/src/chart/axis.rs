@@ -38,7 +38,6 @@ pub enum Scale {
 pub struct Axis {
     /// The name, without the unit.
     pub name: String,
-    /// The unit of the values.
     pub unit: Unit,
     /// How values are mapped to places.
     pub scale: Scale,
@@ -56,7 +55,6 @@ impl Axis {
         }
     }
 
-    /// A logarithmic axis.
     pub fn log(name: &str, unit: Unit) -> Self {
         Self {
             scale: Scale::Log,

@@ -44,7 +44,6 @@ struct Bast {
     clock: u64,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,

@@ -27,7 +27,6 @@ struct BlockLevel {
     blocks: Blocks,
 }
 
-/// Builds the layer.
 pub(super) fn make(_: &mut Spec, nand: &Nand, logical_pages: u32) -> Result<Box<dyn Ftl>, Error> {
     Ok(Box::new(BlockLevel {
         blocks: Blocks::new(NAME, nand, logical_pages, 0)?,

@@ -67,7 +67,6 @@ struct Dftl {
     counts: FtlCounts,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,

@@ -40,7 +40,6 @@ pub(super) struct Fast {
     isolation_blocks: u32,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,

@@ -21,7 +21,6 @@ use crate::spec::Spec;
 /// Its name in specifications.
 pub(super) const NAME: &str = "faster";
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,

@@ -57,7 +57,6 @@ struct Last {
     clock: u64,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,

@@ -91,7 +91,6 @@ pub(super) fn newest_versions(nand: &Nand, numbers: u32) -> Vec<Ppn> {
 /// A block with newest versions after a power cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecoveredBlock {
-    /// Its number.
     pub block: Block,
     /// The sequence number of its latest page.
     pub last: u64,

@@ -52,7 +52,6 @@ struct Superblocks {
     clock: u64,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,

@@ -32,7 +32,6 @@ pub(super) struct FiveColumns {
     pub columns: Columns,
     pub unit: TimeUnit,
     pub sector: u64,
-    /// The flag of a write.
     pub write: u64,
 }
 

@@ -52,10 +52,8 @@ pub const DEFAULT_EXTENT: u64 = 1 << 20;
 /// Smaller extents than a sector only cost memory.
 const LEAST_EXTENT: u64 = 512;
 
-/// How addresses are folded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fold {
-    /// Several devices.
     pub devices: Devices,
     /// Addresses beyond the end.
     pub range: Range,
@@ -111,7 +109,6 @@ pub const WAYS: [(&str, &str, &[&str]); 3] = [
     ),
 ];
 
-/// A part of the drive.
 #[derive(Clone, Copy)]
 struct Part {
     base: u64,

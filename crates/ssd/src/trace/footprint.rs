@@ -108,7 +108,6 @@ impl Footprint {
         self.pages << self.level
     }
 
-    /// Whether the number is exact.
     pub fn is_exact(&self) -> bool {
         self.level == 0
     }

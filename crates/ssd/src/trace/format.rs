@@ -72,7 +72,6 @@ impl Format {
         self.row().1[0]
     }
 
-    /// The options that it takes.
     pub fn options(self) -> &'static [&'static str] {
         self.row().2
     }

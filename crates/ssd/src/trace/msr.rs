@@ -23,7 +23,6 @@ use super::parser::{LineParser, Parsed, read_or_write, want};
 const TICK: u64 = 100;
 /// Most hosts that are distinguished.
 const MAX_HOSTS: usize = 1 << 12;
-/// Most disks of a host.
 const MAX_DISKS: u64 = 1 << 16;
 
 #[derive(Default)]

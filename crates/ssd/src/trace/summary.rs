@@ -17,17 +17,13 @@ use crate::{Op, Request, Time};
 
 /// Devices that are described one by one. For further ones only their number and totals are kept.
 const MAX_DEVICES: usize = 1 << 16;
-/// Devices that are printed.
 const SHOWN_DEVICES: usize = 8;
 
 /// Requests and bytes by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Mix {
-    /// Requests that read.
     pub reads: u64,
-    /// Requests that write.
     pub writes: u64,
-    /// Requests that trim.
     pub trims: u64,
     pub flushes: u64,
     pub read_bytes: u64,
@@ -36,7 +32,6 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// All requests.
     pub fn requests(&self) -> u64 {
         self.reads + self.writes + self.trims + self.flushes
     }
@@ -75,7 +70,6 @@ fn share(of: u64, other: u64) -> Option<f64> {
     (all > 0.0).then(|| of as f64 / all)
 }
 
-/// One device of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceSummary {
     /// Requests, without flushes.
@@ -93,7 +87,6 @@ pub struct Summary {
     pub format: Option<Format>,
     #[serde(serialize_with = "by_name")]
     pub compression: Compression,
-    /// Whether requests have times.
     pub timed: bool,
     /// Requests and bytes by operation.
     pub mix: Mix,
@@ -152,7 +145,6 @@ impl Summary {
         Ok(summary)
     }
 
-    /// Counts a request.
     pub fn add(&mut self, request: &Request) {
         self.mix.add(request);
         self.signs.see(request);

@@ -23,7 +23,6 @@ use crate::Op;
 
 /// Bytes of a block, unless option `block` says otherwise.
 pub(super) const BLOCK: u64 = 8 << 20;
-/// Least columns of a line.
 pub(super) const LEAST_COLUMNS: usize = 8;
 
 pub(super) struct Tectonic {

@@ -31,7 +31,6 @@ pub(super) enum Version {
     Two,
 }
 
-/// Bytes of a block.
 const BLOCK: u64 = 512;
 /// Records that are checked to recognise the format.
 const LOOKED_AT: usize = 64;
@@ -94,7 +93,6 @@ fn number(bytes: &[u8]) -> u64 {
         .fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// The operation of a SCSI command.
 #[inline]
 pub(super) fn operation(command: u64) -> Option<Op> {
     match command {

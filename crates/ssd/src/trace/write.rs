@@ -30,19 +30,15 @@ const UNIX_EPOCH: u64 = 116_444_736_000_000_000;
 /// Nanoseconds of a FILETIME's unit.
 const TICK: u64 = 100;
 
-/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteFormat {
     Spc {
-        /// Bytes of a sector.
         sector: u64,
     },
-    /// MSR Cambridge.
     Msr,
     /// `time device address sectors flag`.
     Columns {
         unit: TimeUnit,
-        /// Bytes of a sector.
         sector: u64,
         /// The flag of a write, 0 or 1.
         write_flag: u64,
@@ -166,7 +162,6 @@ impl<W: Write> TraceWriter<W> {
         Ok((self.out, self.written))
     }
 
-    /// Writes the start of the format.
     fn start(&mut self) -> io::Result<()> {
         if self.started {
             return Ok(());

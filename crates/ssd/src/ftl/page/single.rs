@@ -27,7 +27,6 @@ use crate::{Error, Time};
 /// How many blocks of a plane the cache has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Size {
-    /// There is no cache.
     None,
     /// This many.
     Blocks(u32),
