@@ -423,31 +423,26 @@ impl FromStr for Phase {
     fn from_str(text: &str) -> Result<Phase, Error> {
         let mut spec: Spec = text.parse()?;
         let name = spec.name().to_owned();
-        let (pattern, own): (Pattern, &[&str]) = match name.as_str() {
-            "uniform" => (Pattern::Uniform, &[COMMON]),
-            "zipf" => (
-                Pattern::Zipf {
-                    theta: spec.take("theta", 0.99)?,
-                    scatter: spec.take("scatter", 1u8)? != 0,
-                },
-                &["theta", "scatter", COMMON],
-            ),
-            "seq" => (Pattern::Sequential, &[COMMON]),
-            "hotcold" => (
-                Pattern::HotCold {
-                    r: spec.take("r", 0.9)?,
-                    f: spec.take("f", 0.1)?,
-                    scatter: spec.take("scatter", 0u8)? != 0,
-                    split: spec.take("split", 0u8)? != 0,
-                },
-                &["r", "f", "scatter", "split", COMMON],
-            ),
-            _ => {
-                return Err(Error::spec(format!(
-                    "\"{name}\" is not a generator; known are {}",
-                    GENERATORS.map(|generator| generator.0).join(", ")
-                )));
-            }
+        let found = GENERATORS.into_iter().find(|known| known.0 == name);
+        let Some((_, _, own)) = found else {
+            return Err(Error::spec(format!(
+                "\"{name}\" is not a generator; known are {}",
+                GENERATORS.map(|generator| generator.0).join(", ")
+            )));
+        };
+        let pattern = match name.as_str() {
+            "uniform" => Pattern::Uniform,
+            "seq" => Pattern::Sequential,
+            "zipf" => Pattern::Zipf {
+                theta: spec.take("theta", 0.99)?,
+                scatter: spec.take("scatter", 1u8)? != 0,
+            },
+            _ => Pattern::HotCold {
+                r: spec.take("r", 0.9)?,
+                f: spec.take("f", 0.1)?,
+                scatter: spec.take("scatter", 0u8)? != 0,
+                split: spec.take("split", 0u8)? != 0,
+            },
         };
         let mut phase = Phase::new(pattern, 262_144, 1_000_000);
         let mut text = |option: &str| spec.take_optional::<String>(option);
@@ -488,7 +483,7 @@ impl FromStr for Phase {
                 )));
             }
         };
-        spec.finish(own)?;
+        spec.finish(&[own, &[COMMON]].concat())?;
         phase.check()?;
         Ok(phase)
     }
