@@ -223,11 +223,7 @@ pub static ALL: &[Part<Make>] = &[
 ///
 /// # Errors
 /// If there is no such layer or option, or the layer does not fit on the flash.
-pub fn build(
-    spec: &Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<(Box<dyn Ftl>, Spec), Error> {
+pub fn build(spec: &Spec, nand: &Nand, logical_pages: u32) -> Result<(Box<dyn Ftl>, Spec), Error> {
     let part = Part::find(ALL, spec, "translation layer")?;
     let mut spec = spec.clone();
     let ftl = (part.make)(&mut spec, nand, logical_pages)?;

@@ -190,14 +190,16 @@ pub struct Part<M> {
 impl<M> Part<M> {
     /// The part that a specification names; `kind` says what it is, in the error.
     pub(crate) fn find<'a>(all: &'a [Self], spec: &Spec, kind: &str) -> Result<&'a Self, Error> {
-        all.iter().find(|part| part.name == spec.name).ok_or_else(|| {
-            let names: Vec<&str> = all.iter().map(|part| part.name).collect();
-            Error::spec(format!(
-                "there is no {kind} \"{}\"; there are {}",
-                spec.name,
-                names.join(", ")
-            ))
-        })
+        all.iter()
+            .find(|part| part.name == spec.name)
+            .ok_or_else(|| {
+                let names: Vec<&str> = all.iter().map(|part| part.name).collect();
+                Error::spec(format!(
+                    "there is no {kind} \"{}\"; there are {}",
+                    spec.name,
+                    names.join(", ")
+                ))
+            })
     }
 }
 

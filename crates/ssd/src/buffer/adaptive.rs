@@ -74,12 +74,7 @@ fn candidates(layer: &str) -> &'static [&'static str] {
             "rent:power=1,uses=1",
             "rent:uses=0.5",
         ],
-        ZONES => &[
-            "rent:power=16,gaps=true",
-            "lru",
-            "pud-lru",
-            "rent:uses=0.5",
-        ],
+        ZONES => &["rent:power=16,gaps=true", "lru", "pud-lru", "rent:uses=0.5"],
         _ => &[
             "rent:power=1",
             "lru",

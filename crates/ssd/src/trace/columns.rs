@@ -71,7 +71,9 @@ impl FiveColumns {
             if let Parsed::Request(raw) = probe.line(line) {
                 requests += 1;
                 writes += u64::from(raw.op == Op::Write);
-                let flag = fields::fields(line).nth(self.columns.flag).unwrap_or_default();
+                let flag = fields::fields(line)
+                    .nth(self.columns.flag)
+                    .unwrap_or_default();
                 words += u64::from(fields::uint(flag).is_none());
                 first.get_or_insert(raw.time.ns);
                 last = raw.time.ns.max(last);

@@ -173,9 +173,7 @@ fn weigh(format: Format, lines: &[&[u8]]) -> (usize, Grade) {
             return (count(&|line| blkparse::action(line).is_some()), Grade::Good);
         }
         Format::Lis => count(&is_lis),
-        Format::Tectonic => {
-            count(&|line| fields::fields(line).count() >= tectonic::LEAST_COLUMNS)
-        }
+        Format::Tectonic => count(&|line| fields::fields(line).count() >= tectonic::LEAST_COLUMNS),
         _ => lines.len(),
     };
     if own * 2 < lines.len() || own == 0 {

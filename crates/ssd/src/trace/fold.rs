@@ -195,10 +195,13 @@ impl Folder {
             Range::None => {
                 let end = request.offset.saturating_add(request.bytes);
                 if end > part.bytes {
-                    return Err(refuse(self.number, format!(
-                        " is for {} bytes at {}, and ends at byte {end} of {}, which has {}: fold addresses with modulo or compact (compact:extent=64k, if they are scattered), or take a larger drive or a larger part of it (scale)",
-                        request.bytes, request.offset, part.what, part.bytes
-                    )));
+                    return Err(refuse(
+                        self.number,
+                        format!(
+                            " is for {} bytes at {}, and ends at byte {end} of {}, which has {}: fold addresses with modulo or compact (compact:extent=64k, if they are scattered), or take a larger drive or a larger part of it (scale)",
+                            request.bytes, request.offset, part.what, part.bytes
+                        ),
+                    ));
                 }
                 each(Request {
                     device: self.device(&request),
@@ -226,10 +229,13 @@ impl Folder {
             });
         };
         parts.get(&request.device).copied().ok_or_else(|| {
-            refuse(self.number, format!(
-                " is for device {}, which has no part of the drive",
-                request.device
-            ))
+            refuse(
+                self.number,
+                format!(
+                    " is for device {}, which has no part of the drive",
+                    request.device
+                ),
+            )
         })
     }
 
@@ -242,10 +248,13 @@ impl Folder {
         let mut bytes = request.bytes;
         if bytes > part.bytes {
             if request.op != Op::Trim {
-                return Err(refuse(self.number, format!(
-                    " is for {bytes} bytes, more than {} has, which are {}",
-                    part.what, part.bytes
-                )));
+                return Err(refuse(
+                    self.number,
+                    format!(
+                        " is for {bytes} bytes, more than {} has, which are {}",
+                        part.what, part.bytes
+                    ),
+                ));
             }
             bytes = part.bytes;
         }
@@ -287,10 +296,13 @@ impl Folder {
                 Entry::Occupied(found) => *found.get(),
                 Entry::Vacant(free) if next < self.capacity / extent => *free.insert(next),
                 Entry::Vacant(_) => {
-                    return Err(refuse(self.number, format!(
-                        ", at {}, touches a new extent of {extent} bytes, and all {} bytes of the drive are taken: take smaller extents (compact:extent=64k), modulo, or a larger drive or a larger part of it (scale)",
-                        request.offset, self.capacity
-                    )));
+                    return Err(refuse(
+                        self.number,
+                        format!(
+                            ", at {}, touches a new extent of {extent} bytes, and all {} bytes of the drive are taken: take smaller extents (compact:extent=64k), modulo, or a larger drive or a larger part of it (scale)",
+                            request.offset, self.capacity
+                        ),
+                    ));
                 }
             };
             let start = place * extent + within;

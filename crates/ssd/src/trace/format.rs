@@ -246,12 +246,9 @@ impl FromStr for TraceSpec {
             options,
             given,
         };
-        match format {
-            Some(format) => {
-                spec.finish(format.options())?;
-                found.check(format)?;
-            }
-            None => spec.finish(&KNOWN)?,
+        spec.finish(format.map_or(&KNOWN, Format::options))?;
+        if let Some(format) = format {
+            found.check(format)?;
         }
         Ok(found)
     }

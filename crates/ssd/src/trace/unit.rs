@@ -41,9 +41,7 @@ impl FromStr for TimeUnit {
     fn from_str(text: &str) -> Result<TimeUnit, Error> {
         let unit = UNITS.iter().find(|unit| unit.1 == text);
         unit.map(|unit| unit.0).ok_or_else(|| {
-            Error::spec(format!(
-                "\"{text}\" is not a unit of time: ns, us, ms or s"
-            ))
+            Error::spec(format!("\"{text}\" is not a unit of time: ns, us, ms or s"))
         })
     }
 }

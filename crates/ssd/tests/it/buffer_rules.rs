@@ -118,10 +118,7 @@ fn random(spec: &Spec, seed: u64) {
                 assert!(dirty.is_empty(), "{what}: {dirty:?} stayed");
             }
         }
-        assert!(
-            buffer.len() <= capacity,
-            "BUFFER-3, {what}, step {step}"
-        );
+        assert!(buffer.len() <= capacity, "BUFFER-3, {what}, step {step}");
         assert!(dirty.len() <= buffer.len(), "BUFFER-1, {what}, step {step}");
     }
     for page in 0..pages {

@@ -245,11 +245,7 @@ fn fio_3() {
         ]
     );
     assert!(reader.timed());
-    assert!(
-        crate::util::reader(text, "auto")
-            .expect("a log")
-            .timed()
-    );
+    assert!(crate::util::reader(text, "auto").expect("a log").timed());
 }
 
 /// A VSCSI record of version 1 or 2.
