@@ -299,7 +299,6 @@ mod tests {
     #[test]
     fn what_is_kept_has_a_bound() {
         let record = |key: u64| Record {
-            time: 0,
             key,
             size: None,
             op: TraceOp::Get,

@@ -14,11 +14,10 @@
 
 use crate::Error;
 use crate::geometry::Lpn;
-use crate::spec::Spec;
+use crate::spec::{Part, Spec};
 
-// Page and block numbers to places, places in lists, pages by logical block.
+// Page and block numbers to places, pages by logical block.
 mod groups;
-mod lists;
 mod table;
 mod blockwise; // the common part of buffers that evict whole blocks
 
@@ -63,14 +62,7 @@ impl Outgoing {
     }
 }
 
-/// A write buffer.
 pub trait Buffer: Send {
-    /// Its name with its parameters, as a specification.
-    fn spec(&self) -> Spec;
-
-    /// The most pages that it can hold.
-    fn capacity(&self) -> usize;
-
     /// Pages that it holds.
     fn len(&self) -> usize;
 
@@ -113,7 +105,6 @@ pub trait Buffer: Send {
 pub struct Surroundings {
     /// Pages that the buffer may hold.
     pub capacity: usize,
-    /// Pages in a block.
     pub pages_per_block: u32,
     /// Logical pages: 0 to this.
     pub logical_pages: u32,
@@ -123,74 +114,63 @@ pub struct Surroundings {
 
 type Make = fn(&mut Spec, &Surroundings) -> Result<Box<dyn Buffer>, Error>;
 
-/// A buffer that can be built.
-pub struct Entry {
-    /// Its name in specifications.
-    pub name: &'static str,
-    /// A description in a line.
-    pub about: &'static str,
-    /// Its options, each as `option=DEFAULT`.
-    pub options: &'static [&'static str],
-    make: Make,
-}
-
 /// Every buffer, in the order in which they are listed to users.
-pub static ALL: &[Entry] = &[
-    Entry {
+pub static ALL: &[Part<Make>] = &[
+    Part {
         name: "none",
         about: "each page goes to the flash as it comes",
         options: &[],
         make: none::make,
     },
-    Entry {
+    Part {
         name: "lru",
         about: "the page that was written longest ago leaves",
         options: &["touch-reads=false", "fill-reads=false"],
         make: lru::make,
     },
-    Entry {
+    Part {
         name: "fab",
         about: "the logical block with the most pages leaves",
         options: &[],
         make: fab::make,
     },
-    Entry {
+    Part {
         name: "cflru",
         about: "LRU that holds read pages too and lets them go first",
         options: &["window=0.5"],
         make: cflru::make,
     },
-    Entry {
+    Part {
         name: "bplru",
         about: "LRU by logical block, made whole from the flash",
         options: &["padding=true", "compensation=true"],
         make: bplru::make,
     },
-    Entry {
+    Part {
         name: "lb-clock",
         about: "a clock over logical blocks; the largest that was not written lately leaves",
         options: &["padding=false", "sequential=true"],
         make: lb_clock::make,
     },
-    Entry {
+    Part {
         name: "pud-lru",
         about: "logical blocks by how often and how lately they were written; the largest of the seldom written leaves",
         options: &["padding=false", "runs=true", "memory=1", "threshold=1"],
         make: pud_lru::make,
     },
-    Entry {
+    Part {
         name: "rent",
         about: "the logical block that has taken the most room for the longest leaves",
         options: &["power=2", "uses=0", "gaps=false", "padding=false"],
         make: rent::make,
     },
-    Entry {
+    Part {
         name: "seldom",
         about: "the logical block whose last write lies back the farthest, against how often it was written, leaves",
         options: &[],
         make: seldom::make,
     },
-    Entry {
+    Part {
         name: "adaptive",
         about: "does what would cost the fewest erases lately, by ghosts of the other policies and of the layer below",
         options: &[],
@@ -198,27 +178,20 @@ pub static ALL: &[Entry] = &[
     },
 ];
 
-/// Builds the buffer that a specification names.
+/// Builds the buffer that a specification names. Also returns the specification with the options
+/// that differ from their defaults.
 ///
 /// # Errors
 /// If there is no such buffer or option.
-pub fn build(spec: &Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
-    let Some(entry) = ALL.iter().find(|entry| entry.name == spec.name()) else {
-        let names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
-        return Err(Error::spec(format!(
-            "there is no write buffer \"{}\"; there are {}",
-            spec.name(),
-            names.join(", ")
-        )));
-    };
-    if around.capacity == 0 && entry.name != "none" {
+pub fn build(spec: &Spec, around: &Surroundings) -> Result<(Box<dyn Buffer>, Spec), Error> {
+    let part = Part::find(ALL, spec, "write buffer")?;
+    if around.capacity == 0 && part.name != "none" {
         return Err(Error::spec(format!(
             "the write buffer {} needs RAM, and the drive has none for it: set buffer_bytes, or use none",
-            entry.name
+            part.name
         )));
     }
-    let mut rest = spec.clone();
-    let buffer = (entry.make)(&mut rest, around)?;
-    rest.finish(entry.options)?;
-    Ok(buffer)
+    let mut spec = spec.clone();
+    let buffer = (part.make)(&mut spec, around)?;
+    Ok((buffer, spec.finish(part.options)?))
 }

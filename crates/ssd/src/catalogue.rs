@@ -12,7 +12,6 @@ use crate::{Error, buffer, ftl, generate, trace};
 pub struct Named {
     /// `profile`, `ftl`, `buffer`, `load`, `fold` or `format`.
     pub kind: &'static str,
-    /// Its name.
     pub name: &'static str,
     /// A description in one line.
     pub about: String,

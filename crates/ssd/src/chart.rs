@@ -64,7 +64,6 @@ pub enum Mark {
     Published,
 }
 
-/// A series of values.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// The name in the legend, or nothing.
@@ -125,16 +124,13 @@ impl Panel {
     }
 }
 
-/// A picture.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// The title.
     pub title: String,
     panels: Vec<Panel>,
 }
 
 impl Chart {
-    /// A picture of these panels.
     pub fn new(title: &str, panels: Vec<Panel>) -> Self {
         Self {
             title: title.to_owned(),
@@ -330,24 +326,8 @@ impl Pen {
                 Mark::Dots => self.dots(&area, one),
                 Mark::Bars => self.columns(&area, one, bottom),
                 Mark::Thin => self.path(&format!("sk-l c{colour}"), &line(&area, &one.points)),
-                Mark::Line => {
-                    self.path(&format!("sk-l c{colour}"), &line(&area, &one.points));
-                    for (x, y) in one.points.iter().filter_map(|point| area.place(*point)) {
-                        let _ = writeln!(
-                            self.text,
-                            "<circle class=\"b{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>"
-                        );
-                    }
-                }
-                Mark::Published => {
-                    self.path(&format!("sk-l sk-d c{colour}"), &line(&area, &one.points));
-                    for (x, y) in one.points.iter().filter_map(|point| area.place(*point)) {
-                        let _ = writeln!(
-                            self.text,
-                            "<circle class=\"sk-h c{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>"
-                        );
-                    }
-                }
+                Mark::Line => self.dotted(&area, one, "", "b", 3.0),
+                Mark::Published => self.dotted(&area, one, " sk-d", "sk-h c", 4.5),
             }
         }
         if !bars && all().all(|point| area.place(*point).is_none()) {
@@ -360,6 +340,18 @@ impl Pen {
             );
         }
         self.y = bottom + 42.0;
+    }
+
+    /// A line with a dot at each value, both in these classes.
+    fn dotted(&mut self, area: &Area<'_>, series: &Series, dash: &str, dot: &str, radius: f64) {
+        let (points, colour) = (&series.points, series.colour);
+        self.path(&format!("sk-l{dash} c{colour}"), &line(area, points));
+        for (x, y) in points.iter().filter_map(|point| area.place(*point)) {
+            let _ = writeln!(
+                self.text,
+                "<circle class=\"{dot}{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>"
+            );
+        }
     }
 
     /// Frame, grid, ticks and captions.

@@ -42,11 +42,9 @@ pub struct Parts {
 /// The pages that passed between host, buffer and layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCounts {
-    /// Written by the host.
     pub host_writes: u64,
     /// Of those, overwritten in the buffer.
     pub write_hits: u64,
-    /// Read by the host.
     pub host_reads: u64,
     /// Of those, found in the buffer.
     pub read_hits: u64,
@@ -101,13 +99,15 @@ impl Behind {
     }
 }
 
-/// One drive.
 pub struct Device {
     wire: Wire,
     behind: Behind,
     nand: Nand,
     ftl: Box<dyn Ftl>,
     buffer: Box<dyn Buffer>,
+    /// The layer and the buffer, with their options.
+    specs: (Spec, Spec),
+    logical_pages: u32,
     out: Outgoing,
     shadow: Option<Shadow>,
     counts: PageCounts,
@@ -135,7 +135,7 @@ impl Device {
             None => profile.ftl.parse()?,
         };
         let logical_pages = profile.user_pages();
-        let ftl = ftl::build(&ftl_spec, &nand, logical_pages)?;
+        let (ftl, full_ftl_spec) = ftl::build(&ftl_spec, &nand, logical_pages)?;
         let around = Surroundings {
             capacity: parts.buffer_pages.unwrap_or(profile.buffer_pages()),
             pages_per_block: profile.geometry.pages,
@@ -146,6 +146,7 @@ impl Device {
             Some(spec) => spec.clone(),
             None => profile.buffer.parse()?,
         };
+        let (buffer, full_buffer_spec) = buffer::build(&buffer_spec, &around)?;
         let Timing { ram_ns, .. } = profile.timing;
         let (link, room) = match parts.untimed {
             true => (Link::None, 0),
@@ -159,7 +160,9 @@ impl Device {
             },
             nand,
             ftl,
-            buffer: buffer::build(&buffer_spec, &around)?,
+            buffer,
+            specs: (full_ftl_spec, full_buffer_spec),
+            logical_pages,
             out: Outgoing::default(),
             shadow: parts.check.then(|| Shadow::new(logical_pages)),
             counts: PageCounts::default(),
@@ -170,10 +173,9 @@ impl Device {
 
     /// Logical pages: 0 to this.
     pub fn logical_pages(&self) -> u32 {
-        self.ftl.logical_pages()
+        self.logical_pages
     }
 
-    /// The flash.
     pub fn nand(&self) -> &Nand {
         &self.nand
     }
@@ -205,14 +207,17 @@ impl Device {
         self.nand.rest();
     }
 
-    /// The translation layer.
     pub fn ftl(&self) -> &dyn Ftl {
         &*self.ftl
     }
 
-    /// The write buffer.
     pub fn buffer(&self) -> &dyn Buffer {
         &*self.buffer
+    }
+
+    /// The layer and the buffer, with their options.
+    pub fn specs(&self) -> (&Spec, &Spec) {
+        (&self.specs.0, &self.specs.1)
     }
 
     /// The pages that passed so far.
@@ -333,7 +338,7 @@ impl Device {
         if let Some(shadow) = &self.shadow {
             shadow.flushed();
         }
-        self.ftl.flush(&mut self.nand, drained)
+        drained
     }
 
     /// Does one step of background work; returns its end, or `None` if there is none to do.

@@ -141,7 +141,6 @@ impl Drive {
         })
     }
 
-    /// The drives.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
@@ -182,7 +181,7 @@ impl Drive {
     /// use senko_ssd::{Error, Op, Request};
     ///
     /// let mut drive = Drive::new(&Profile::find("x25-m")?, &Parts::default())?;
-    /// let write = Request { op: Op::Write, bytes: 4096, ..Request::flush(0) };
+    /// let write = Request::new(Op::Write, 0, 4096);
     /// let mut seconds = || -> Result<f64, Error> {
     ///     drive.rest();
     ///     let report = drive.run([Ok::<_, Error>(write)], Load::Closed { depth: 1 })?;
@@ -200,7 +199,6 @@ impl Drive {
         self.capacity_bytes
     }
 
-    /// The page in which a byte lies.
     #[inline]
     fn page_at(&self, byte: u64) -> u64 {
         match self.page_shift {
@@ -383,7 +381,6 @@ struct Totals {
     host_pages: u64,
     /// Pages that the flash programmed.
     programs: u64,
-    /// Blocks that were erased.
     erases: u64,
 }
 

@@ -53,9 +53,10 @@ impl State {
         }
     }
 
-    /// Does a request that arrives now; returns its end.
-    fn submit_now(&mut self, request: &Request) -> Result<Time, IoError> {
-        self.submit(request, self.now, self.now)
+    /// Does a request that arrives now, and moves the clock to its end.
+    fn submit_now(&mut self, request: &Request) -> Result<(), IoError> {
+        self.now = self.submit(request, self.now, self.now)?;
+        Ok(())
     }
 
     fn copy_out(&self, page: u64, buf: &mut [u8]) {
@@ -121,17 +122,7 @@ impl SimulatedDevice {
     /// assert!(device.now() > 0);
     /// ```
     pub fn account(&self, op: Op, offset: u64, bytes: u64) -> Result<(), IoError> {
-        let state = &mut *self.lock();
-        let request = Request {
-            time: 0,
-            device: 0,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        };
-        state.now = state.submit_now(&request)?;
-        Ok(())
+        self.lock().submit_now(&Request::new(op, offset, bytes))
     }
 
     /// A request for whole pages; refused if it is not one.
@@ -140,14 +131,7 @@ impl SimulatedDevice {
         if !bytes.is_multiple_of(PAGE_SIZE as u64) || end.is_none_or(|end| end > self.pages) {
             return Err(IoError::Os(EINVAL));
         }
-        Ok(Request {
-            time: 0,
-            device: 0,
-            op,
-            offset: page * PAGE_SIZE as u64,
-            bytes,
-            stream: 0,
-        })
+        Ok(Request::new(op, page * PAGE_SIZE as u64, bytes))
     }
 }
 
@@ -158,16 +142,16 @@ impl Device for SimulatedDevice {
 
     fn read(&self, page: u64, buf: &mut [u8], _: Tag) -> Result<(), IoError> {
         let request = self.request(Op::Read, page, buf.len() as u64)?;
-        let state = &mut *self.lock();
-        state.now = state.submit_now(&request)?;
+        let mut state = self.lock();
+        state.submit_now(&request)?;
         state.copy_out(page, buf);
         Ok(())
     }
 
     fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
         let request = self.request(Op::Write, page, buf.len() as u64)?;
-        let state = &mut *self.lock();
-        state.now = state.submit_now(&request)?;
+        let mut state = self.lock();
+        state.submit_now(&request)?;
         for (page, bytes) in (page..).zip(buf.chunks(PAGE_SIZE)) {
             state.data.insert(page, bytes.into());
         }
@@ -175,16 +159,14 @@ impl Device for SimulatedDevice {
     }
 
     fn flush(&self, _: Tag) -> Result<(), IoError> {
-        let state = &mut *self.lock();
-        state.now = state.submit_now(&Request::flush(0))?;
-        Ok(())
+        self.lock().submit_now(&Request::flush(0))
     }
 
     fn discard(&self, page: u64, pages: u64, _: Tag) -> Result<(), IoError> {
         let bytes = pages.saturating_mul(PAGE_SIZE as u64);
         let request = self.request(Op::Trim, page, bytes)?;
-        let state = &mut *self.lock();
-        state.now = state.submit_now(&request)?;
+        let mut state = self.lock();
+        state.submit_now(&request)?;
         for page in page..page + pages {
             state.data.remove(&page);
         }

@@ -28,7 +28,6 @@ pub enum Error {
     /// A file can't be read or written.
     #[error("{path}: {reason}")]
     File {
-        /// The path.
         path: std::path::PathBuf,
         /// The reason. It is a part of the sentence, so no `source`.
         reason: std::io::Error,
@@ -65,9 +64,7 @@ pub enum TraceError {
     /// The file cannot be opened.
     #[error("cannot open the trace {path}: {source}")]
     Open {
-        /// The path.
         path: std::path::PathBuf,
-        /// The reason.
         source: std::io::Error,
     },
     /// The stream ends early: a disk fails, or an archive is damaged or truncated.
@@ -79,9 +76,7 @@ pub enum TraceError {
         after: u64,
         /// Bytes up to there, after decompression.
         bytes: u64,
-        /// The compression.
         compression: Compression,
-        /// The source's error.
         source: std::io::Error,
     },
     /// The file ends inside a binary record.

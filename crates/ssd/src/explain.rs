@@ -23,7 +23,6 @@ pub struct Told {
     pub profile: String,
     /// The run's report.
     pub report: Report,
-    /// The lifetime of the drive.
     pub lifetime: Option<Lifetime>,
 }
 

@@ -7,8 +7,8 @@
 //! Always holds, for every layer:
 //! - FTL-1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if
 //!   it was never written or was trimmed since.
-//! - FTL-2: each [`Ftl::write`] programs exactly one page under
-//!   [`Cause::Host`](crate::nand::Cause::Host); all other programs have another cause.
+//! - FTL-2: each [`Ftl::write`] programs exactly one page under [`Cause::Host`]; all other programs
+//!   have another cause.
 //! - FTL-3: no write fails. A layer whose logical pages, log blocks and reserve do not fit is
 //!   refused when it is made.
 //! - FTL-4: after a power cut at any operation, [`Ftl::recover`] uses only the spare areas to make
@@ -20,8 +20,8 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::geometry::{Lpn, Ppn};
-use crate::nand::Nand;
-use crate::spec::Spec;
+use crate::nand::{Cause, Nand};
+use crate::spec::{Part, Spec};
 use crate::{Error, Time};
 
 mod free; // the pool of erased blocks that several layers use
@@ -35,7 +35,6 @@ mod block; // block-level mapping
 mod bast; // BAST: log blocks, each for one data block
 mod fast; // FAST: log blocks that all logical blocks share
 mod faster; // FASTer: FAST with a second chance
-mod isolation; // FASTer: the pages with a second chance
 mod superblock; // superblocks: adjacent blocks in which pages may lie anywhere
 mod last; // LAST: log blocks by locality
 mod cmt; // DFTL's cached mapping table
@@ -43,12 +42,6 @@ mod dftl; // DFTL: page-level, with the map on the flash
 
 /// A flash translation layer.
 pub trait Ftl: Send {
-    /// Its name with its parameters, as a specification.
-    fn spec(&self) -> Spec;
-
-    /// Logical pages: 0 to this.
-    fn logical_pages(&self) -> u32;
-
     /// Writes a page; returns when it is on the flash.
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, stream: u16, at: Time) -> Time;
 
@@ -61,7 +54,12 @@ pub trait Ftl: Send {
     }
 
     /// Reads a page; returns its place, if it was ever written, and when the data is here.
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time);
+    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
+        match self.locate(lpn) {
+            Some(page) => (Some(page), nand.read(page, at, Cause::Host)),
+            None => (None, at),
+        }
+    }
 
     /// Forgets a page.
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time;
@@ -71,11 +69,6 @@ pub trait Ftl: Send {
         for lpn in lpns {
             self.trim(nand, lpn, 0);
         }
-    }
-
-    /// Makes the layer's volatile state durable, as far as [`Ftl::recover`] could not restore it.
-    fn flush(&mut self, _nand: &mut Nand, at: Time) -> Time {
-        at
     }
 
     /// Does one step of background work; returns its end, or `None` if there is none to do.
@@ -162,62 +155,51 @@ impl Mapping {
 
 type Make = fn(&mut Spec, &Nand, u32) -> Result<Box<dyn Ftl>, Error>;
 
-/// A layer that can be built.
-pub struct Entry {
-    /// Its name in specifications.
-    pub name: &'static str,
-    /// A description in a line.
-    pub about: &'static str,
-    /// Its options, each as `option=DEFAULT`.
-    pub options: &'static [&'static str],
-    make: Make,
-}
-
 /// Every layer, in the order in which they are listed to users.
-pub static ALL: &[Entry] = &[
-    Entry {
+pub static ALL: &[Part<Make>] = &[
+    Part {
         name: page::NAME,
         about: "each page anywhere, with garbage collection; host streams",
         options: page::OPTIONS,
         make: page::make,
     },
-    Entry {
+    Part {
         name: zns::NAME,
         about: "zones: written in order, reset by trimming all of one; a write elsewhere rewrites the zone",
         options: &["blocks=4"],
         make: zns::make,
     },
-    Entry {
+    Part {
         name: block::NAME,
         about: "block-level mapping; an overwrite replaces the block",
         options: &[],
         make: block::make,
     },
-    Entry {
+    Part {
         name: bast::NAME,
         about: "log blocks, each for one data block (Kim et al. 2002)",
         options: &["log-blocks=16", "victim=lru"],
         make: bast::make,
     },
-    Entry {
+    Part {
         name: fast::NAME,
         about: "one sequential log block, random ones shared by all (Lee et al. 2007)",
         options: &["log-blocks=16"],
         make: fast::make,
     },
-    Entry {
+    Part {
         name: faster::NAME,
         about: "FAST with a second chance for valid pages (Lim et al. 2010)",
         options: &["log-blocks=16", "isolation-blocks=log-blocks/4"],
         make: faster::make,
     },
-    Entry {
+    Part {
         name: superblock::NAME,
         about: "adjacent blocks whose pages lie freely within (Kang et al. 2006)",
         options: &["log-blocks=16", "size=4"],
         make: superblock::make,
     },
-    Entry {
+    Part {
         name: last::NAME,
         about: "sequential, hot and cold log blocks (Lee et al. 2008)",
         options: &[
@@ -228,7 +210,7 @@ pub static ALL: &[Entry] = &[
         ],
         make: last::make,
     },
-    Entry {
+    Part {
         name: dftl::NAME,
         about: "page-level mapping on the flash, cached in RAM (Gupta et al. 2009)",
         options: &["cmt-bytes=65536"],
@@ -236,21 +218,14 @@ pub static ALL: &[Entry] = &[
     },
 ];
 
-/// Builds the layer that a specification names, for `logical_pages`, on erased flash.
+/// Builds the layer that a specification names, for `logical_pages`, on erased flash. Also returns
+/// the specification with all options.
 ///
 /// # Errors
 /// If there is no such layer or option, or the layer does not fit on the flash.
-pub fn build(spec: &Spec, nand: &Nand, logical_pages: u32) -> Result<Box<dyn Ftl>, Error> {
-    let Some(entry) = ALL.iter().find(|entry| entry.name == spec.name()) else {
-        let names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
-        return Err(Error::spec(format!(
-            "there is no translation layer \"{}\"; there are {}",
-            spec.name(),
-            names.join(", ")
-        )));
-    };
-    let mut rest = spec.clone();
-    let ftl = (entry.make)(&mut rest, nand, logical_pages)?;
-    rest.finish(entry.options)?;
-    Ok(ftl)
+pub fn build(spec: &Spec, nand: &Nand, logical_pages: u32) -> Result<(Box<dyn Ftl>, Spec), Error> {
+    let part = Part::find(ALL, spec, "translation layer")?;
+    let mut spec = spec.clone();
+    let ftl = (part.make)(&mut spec, nand, logical_pages)?;
+    Ok((ftl, spec.finish(part.options)?))
 }

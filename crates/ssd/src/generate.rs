@@ -47,48 +47,6 @@ const MAX_SIZES: usize = 64;
 /// The largest request.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// Page numbers, uniform in `0..pages`: the load of the closed forms, at the cost of a random
-/// number and a multiplication.
-///
-/// Idea: the high half of the product of 64 random bits and the bound (Lemire 2019). Deviation: no
-/// rejection step; the error of each page's share is at most `pages / 2^64`.
-#[derive(Clone, Debug)]
-pub struct UniformPages {
-    rng: Rng,
-    pages: u64,
-}
-
-impl UniformPages {
-    /// Numbers in `0..pages`.
-    ///
-    /// # Panics
-    /// If `pages` is 0.
-    pub fn new(pages: u64, seed: u64) -> UniformPages {
-        assert!(pages > 0, "there is no page to draw");
-        UniformPages {
-            rng: Rng::new(seed),
-            pages,
-        }
-    }
-
-    /// The next number.
-    #[inline]
-    pub fn draw(&mut self) -> u64 {
-        ((u128::from(self.rng.next_u64()) * u128::from(self.pages)) >> 64) as u64
-    }
-
-    /// Many numbers at once. Page numbers must be below 2^32.
-    ///
-    /// # Panics
-    /// If there are more than 2^32 pages.
-    pub fn fill(&mut self, into: &mut [u32]) {
-        assert!(self.pages <= 1 << 32, "page numbers of 32 bits");
-        for page in into {
-            *page = self.draw() as u32;
-        }
-    }
-}
-
 /// How pages are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
@@ -137,7 +95,6 @@ pub struct Phase {
     pub pages: u64,
     /// The first of them.
     pub start: u64,
-    /// Bytes of a page.
     pub page_bytes: u64,
     /// Bytes of a request, and their weights.
     pub sizes: Vec<(u64, u64)>,
@@ -150,7 +107,6 @@ pub struct Phase {
     pub arrival: Arrival,
     /// The host's stream.
     pub stream: u16,
-    /// The seed.
     pub seed: u64,
 }
 
@@ -234,7 +190,6 @@ enum Picker {
     HotCold { r: f64, hot: u64, split: bool },
 }
 
-/// A running phase.
 struct Running {
     phase: Phase,
     picker: Picker,
@@ -406,14 +361,7 @@ impl Iterator for Generator {
                 && running.given.is_multiple_of(phase.flush_every)
             {
                 running.flushed = true;
-                return Some(Request {
-                    time: self.now,
-                    device: 0,
-                    op: Op::Flush,
-                    offset: 0,
-                    bytes: 0,
-                    stream: 0,
-                });
+                return Some(Request::flush(self.now));
             }
             if running.given == phase.count {
                 self.current = self.phases.next();
@@ -465,7 +413,6 @@ pub const GENERATORS: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-const PATTERNS: [&str; 4] = ["uniform", "zipf", "seq", "hotcold"];
 /// Options that all generators have.
 pub const COMMON: &str =
     "count, pages, space, start, page, size, writes, trims, flush, rate, gaps, stream, seed";
@@ -476,31 +423,26 @@ impl FromStr for Phase {
     fn from_str(text: &str) -> Result<Phase, Error> {
         let mut spec: Spec = text.parse()?;
         let name = spec.name().to_owned();
-        let (pattern, own): (Pattern, &[&str]) = match name.as_str() {
-            "uniform" => (Pattern::Uniform, &[COMMON]),
-            "zipf" => (
-                Pattern::Zipf {
-                    theta: spec.take("theta", 0.99)?,
-                    scatter: spec.take("scatter", 1u8)? != 0,
-                },
-                &["theta", "scatter", COMMON],
-            ),
-            "seq" => (Pattern::Sequential, &[COMMON]),
-            "hotcold" => (
-                Pattern::HotCold {
-                    r: spec.take("r", 0.9)?,
-                    f: spec.take("f", 0.1)?,
-                    scatter: spec.take("scatter", 0u8)? != 0,
-                    split: spec.take("split", 0u8)? != 0,
-                },
-                &["r", "f", "scatter", "split", COMMON],
-            ),
-            _ => {
-                return Err(Error::spec(format!(
-                    "\"{name}\" is not a generator; known are {}",
-                    PATTERNS.join(", ")
-                )));
-            }
+        let found = GENERATORS.into_iter().find(|known| known.0 == name);
+        let Some((_, _, own)) = found else {
+            return Err(Error::spec(format!(
+                "\"{name}\" is not a generator; known are {}",
+                GENERATORS.map(|generator| generator.0).join(", ")
+            )));
+        };
+        let pattern = match name.as_str() {
+            "uniform" => Pattern::Uniform,
+            "seq" => Pattern::Sequential,
+            "zipf" => Pattern::Zipf {
+                theta: spec.take("theta", 0.99)?,
+                scatter: spec.take("scatter", 1u8)? != 0,
+            },
+            _ => Pattern::HotCold {
+                r: spec.take("r", 0.9)?,
+                f: spec.take("f", 0.1)?,
+                scatter: spec.take("scatter", 0u8)? != 0,
+                split: spec.take("split", 0u8)? != 0,
+            },
         };
         let mut phase = Phase::new(pattern, 262_144, 1_000_000);
         let mut text = |option: &str| spec.take_optional::<String>(option);
@@ -541,7 +483,7 @@ impl FromStr for Phase {
                 )));
             }
         };
-        spec.finish(own)?;
+        spec.finish(&[own, &[COMMON]].concat())?;
         phase.check()?;
         Ok(phase)
     }

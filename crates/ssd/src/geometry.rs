@@ -40,17 +40,27 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Planes in all.
+    /// One plane of `blocks` blocks of `pages` pages, each of 4 KiB.
+    pub fn one_plane(blocks: u32, pages: u32) -> Self {
+        Self {
+            channels: 1,
+            dies: 1,
+            planes: 1,
+            blocks,
+            pages,
+            page_bytes: 4096,
+            spare_bytes: 0,
+        }
+    }
+
     pub fn all_planes(&self) -> u32 {
         self.channels * self.dies * self.planes
     }
 
-    /// Blocks in all.
     pub fn all_blocks(&self) -> u32 {
         self.all_planes() * self.blocks
     }
 
-    /// Pages in all.
     pub fn all_pages(&self) -> u32 {
         self.all_blocks() * self.pages
     }
@@ -65,22 +75,18 @@ impl Geometry {
         u64::from(self.all_pages()) * u64::from(self.page_bytes)
     }
 
-    /// The plane of a block.
     pub fn plane_of(&self, block: Block) -> u32 {
         block % self.all_planes()
     }
 
-    /// The channel of a plane.
     pub fn channel_of(&self, plane: u32) -> u32 {
         plane % self.channels
     }
 
-    /// The block of a page.
     pub fn block_of(&self, page: Ppn) -> Block {
         page / self.pages
     }
 
-    /// The first page of a block.
     pub fn first_page(&self, block: Block) -> Ppn {
         block * self.pages
     }

@@ -21,6 +21,7 @@ pub mod trace; // traces of all formats, recognised by content, and what was dro
 pub mod generate; // generated requests
 pub mod source; // a workload, as a user names it
 pub mod geometry; // the flash's shape and numbers
+mod lists; // linked lists over the places of a slab
 mod bus; // a bus: one transfer at a time
 pub mod link; // the link between host and drive
 pub mod nand; // the flash: programs, reads, erases, their rules, counts and times

@@ -11,10 +11,10 @@
 //! reserve holds no data when a victim is chosen.
 
 /// `w * e^w = x` for `w >= -1`: the principal branch of Lambert's function. It is NaN below -1/e.
-pub fn lambert_w0(x: f64) -> f64 {
-    // Near the branch point it starts from a series in sqrt(2(ex + 1)), elsewhere from logarithms.
-    // Both are close enough for Halley's steps to converge.
-    let start = if x < -0.25 {
+fn lambert_w0(x: f64) -> f64 {
+    // Near the branch point Halley's steps start from a series in sqrt(2(ex + 1)), elsewhere from
+    // logarithms. Both are close enough to converge.
+    let mut w = if x < -0.25 {
         let p = (2.0 * (std::f64::consts::E * x + 1.0)).max(0.0).sqrt();
         -1.0 + p - p * p / 3.0
     } else if x < 3.0 {
@@ -22,26 +22,6 @@ pub fn lambert_w0(x: f64) -> f64 {
     } else {
         x.ln() - x.ln().ln()
     };
-    halley(x, start)
-}
-
-/// `w * e^w = x` for `w <= -1` and `-1/e <= x < 0`: the other real branch. It is NaN elsewhere.
-pub fn lambert_w_minus_1(x: f64) -> f64 {
-    if x >= 0.0 {
-        return f64::NAN;
-    }
-    let start = if x < -0.25 {
-        let p = (2.0 * (std::f64::consts::E * x + 1.0)).max(0.0).sqrt();
-        -1.0 - p - p * p / 3.0
-    } else {
-        let (l1, l2) = ((-x).ln(), (-(-x).ln()).ln());
-        l1 - l2 + l2 / l1
-    };
-    halley(x, start)
-}
-
-/// Solves `w * e^w = x` from a start on the right branch.
-fn halley(x: f64, start: f64) -> f64 {
     let branch_point = -(-1.0f64).exp();
     if x.is_nan() || x < branch_point - 1e-15 {
         return f64::NAN;
@@ -49,7 +29,6 @@ fn halley(x: f64, start: f64) -> f64 {
     if x <= branch_point {
         return -1.0;
     }
-    let mut w = start;
     for _ in 0..64 {
         let e = w.exp();
         let f = w * e - x;
@@ -90,21 +69,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lambert_inverts_both_branches() {
+    fn lambert_inverts_its_branch() {
         let branch_point = -(-1.0f64).exp();
         for step in 1..2000 {
             let w = -1.0 + f64::from(step) * 0.01;
             let x = w * w.exp();
             assert!((lambert_w0(x) - w).abs() < 1e-9, "W0({x}) is {w}");
-            let w = -1.0 - f64::from(step) * 0.01;
-            let x = w * w.exp();
-            assert!((lambert_w_minus_1(x) - w).abs() < 1e-6, "W-1({x}) is {w}");
         }
         assert_eq!(lambert_w0(0.0), 0.0);
         assert!((lambert_w0(1.0) - 0.567_143_290_409_783_8).abs() < 1e-15);
         assert_eq!(lambert_w0(branch_point), -1.0);
         assert!(lambert_w0(-0.4).is_nan());
-        assert!(lambert_w_minus_1(0.5).is_nan());
     }
 
     /// Values from the literature, with the digits published there.

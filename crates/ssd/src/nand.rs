@@ -31,7 +31,6 @@ use timeline::Timeline;
 pub use remap::Endurance;
 pub use timeline::Busy;
 
-/// The times of the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
@@ -91,7 +90,6 @@ pub enum Cause {
     Fold,
 }
 
-/// How many causes there are.
 pub const CAUSES: usize = 8;
 
 impl Cause {
@@ -133,7 +131,6 @@ pub struct Counts {
     /// Pages programmed, including those of copies.
     #[serde(with = "by_cause")]
     pub programs: [u64; CAUSES],
-    /// Blocks erased.
     #[serde(with = "by_cause")]
     pub erases: [u64; CAUSES],
     /// Copies that did not cross the bus; they are included above.
@@ -141,17 +138,14 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Pages read in all.
     pub fn all_reads(&self) -> u64 {
         self.reads.iter().sum()
     }
 
-    /// Pages programmed in all.
     pub fn all_programs(&self) -> u64 {
         self.programs.iter().sum()
     }
 
-    /// Blocks erased in all.
     pub fn all_erases(&self) -> u64 {
         self.erases.iter().sum()
     }
@@ -294,12 +288,10 @@ impl Nand {
             .then_some(single)
     }
 
-    /// The shape.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// Pages in a block.
     pub fn pages_per_block(&self) -> u32 {
         self.geometry.pages
     }
@@ -314,12 +306,10 @@ impl Nand {
         self.seed
     }
 
-    /// The counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Whether operations have times.
     pub fn is_timed(&self) -> bool {
         self.timeline.is_some()
     }
@@ -435,7 +425,6 @@ impl Nand {
         self.power == Some(0)
     }
 
-    /// Restores the power.
     pub fn power_on(&mut self) {
         self.power = None;
     }
@@ -478,11 +467,10 @@ impl Nand {
 
     #[inline]
     fn spend_read(&mut self, page: Ppn, plane: u32, channel: u32, at: Time) -> Time {
-        let single = self.single_of(page);
-        match (&mut self.timeline, single) {
-            (Some(timeline), None) => timeline.read(plane, channel, at),
-            (Some(timeline), Some(single)) => timeline.read_in(plane, channel, at, single.read_ns),
-            (None, _) => at,
+        let single = self.single_of(page).map(|single| single.read_ns);
+        match &mut self.timeline {
+            Some(timeline) => timeline.read(plane, channel, at, single),
+            None => at,
         }
     }
 
@@ -632,13 +620,10 @@ impl Nand {
             return at;
         }
         let (plane, channel) = self.place(page);
-        let single = self.single_of(page);
-        let done = match (&mut self.timeline, single) {
-            (Some(timeline), None) => timeline.program(plane, channel, at),
-            (Some(timeline), Some(single)) => {
-                timeline.program_in(plane, channel, at, single.program_ns)
-            }
-            (None, _) => at,
+        let single = self.single_of(page).map(|single| single.program_ns);
+        let done = match &mut self.timeline {
+            Some(timeline) => timeline.program(plane, channel, at, single),
+            None => at,
         };
         self.check_program(page, done)
     }
@@ -677,8 +662,8 @@ impl Nand {
                 at = if self.copy_back {
                     timeline.copy_back(plane, at)
                 } else {
-                    let read = timeline.read(plane, channel, at);
-                    timeline.program(plane, channel, read)
+                    let read = timeline.read(plane, channel, at, None);
+                    timeline.program(plane, channel, read, None)
                 };
             }
         }

@@ -85,11 +85,7 @@ mod tests {
     fn request(time: u64, op: Op, offset: u64) -> Request {
         Request {
             time,
-            device: 0,
-            op,
-            offset,
-            bytes: 4096,
-            stream: 0,
+            ..Request::new(op, offset, 4096)
         }
     }
 

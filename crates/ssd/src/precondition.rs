@@ -166,14 +166,12 @@ pub fn agree(windows: &[Window], count: usize, within: f64) -> bool {
     most - least <= within * mean
 }
 
-/// The result of a preparation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Preparation {
     /// The requested method.
     pub way: String,
     /// Pages that were written, over all drives.
     pub pages_written: u64,
-    /// Blocks that were erased.
     pub erases: u64,
     /// The random overwrites, one window per capacity; the last one may be shorter.
     pub windows: Vec<Window>,

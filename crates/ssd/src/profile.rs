@@ -16,7 +16,6 @@ use crate::nand::{Endurance, SingleLevel, Timing};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Its name.
     pub name: String,
     /// The source of its numbers.
     pub source: String,
@@ -191,7 +190,6 @@ impl Profile {
         (self.user_bytes / u64::from(self.geometry.page_bytes)) as u32
     }
 
-    /// Pages of RAM for the buffer.
     pub fn buffer_pages(&self) -> usize {
         (self.buffer_bytes / u64::from(self.geometry.page_bytes)) as usize
     }

@@ -124,7 +124,6 @@ impl Responses {
 pub struct ResponseTimes {
     /// The number of requests.
     pub count: u64,
-    /// The mean.
     pub mean_us: f64,
     /// Half are at most this.
     pub p50_us: f64,
@@ -132,7 +131,6 @@ pub struct ResponseTimes {
     pub p99_us: f64,
     /// 99.9 % are at most this.
     pub p999_us: f64,
-    /// The longest.
     pub max_us: f64,
 }
 
@@ -162,7 +160,6 @@ pub struct SeriesPoint {
     pub count: u64,
     /// Their mean response time.
     pub mean_us: f64,
-    /// Their longest.
     pub max_us: f64,
 }
 
@@ -252,7 +249,6 @@ pub struct WornBlocks {
     pub from: u32,
     /// The first number of erases above the bucket.
     pub to: u32,
-    /// The number of blocks.
     pub blocks: u32,
 }
 
@@ -317,17 +313,14 @@ pub struct Report {
     pub pace: Pace,
     /// Bytes that the host wrote, as requested: less than whole pages if requests are smaller.
     pub host_bytes_written: u64,
-    /// Bytes that the host read.
     pub host_bytes_read: u64,
     /// The pages that host, buffer and layer passed to each other.
     pub pages: PageCounts,
-    /// Bytes of a page.
     pub page_bytes: u64,
     /// The flash's operations.
     pub flash: Counts,
     /// The layer's work.
     pub layer: FtlCounts,
-    /// The mapping table.
     pub mapping: Mapping,
     /// Tables of the buffer, in bytes.
     pub buffer_table_bytes: u64,
@@ -335,7 +328,6 @@ pub struct Report {
     pub wear: Wear,
     /// Failed blocks.
     pub retired: u32,
-    /// Pages of a block.
     pub pages_per_block: u32,
     /// All blocks, without spare ones.
     pub blocks: u64,
@@ -360,23 +352,17 @@ pub struct Derived {
     pub write_hit_ratio: Option<f64>,
     /// [`Report::read_hit_ratio`].
     pub read_hit_ratio: Option<f64>,
-    /// Blocks erased.
     pub erases: u64,
     /// [`Report::page_write_amplification`].
     pub page_write_amplification: Option<f64>,
     /// [`Report::requests_a_second`].
     pub requests_per_second: Option<f64>,
-    /// Bytes a second that the host read.
     pub read_bytes_per_second: Option<f64>,
-    /// Bytes a second that the host wrote.
     pub written_bytes_per_second: Option<f64>,
     /// Whether the drives kept up with the host.
     pub keeps_up: bool,
-    /// Bytes that the host wrote.
     pub host_bytes_written: u64,
-    /// Bytes that the host read.
     pub host_bytes_read: u64,
-    /// Bytes that the flash programmed.
     pub flash_bytes_programmed: u64,
     /// Bytes of the mapping table in RAM.
     pub mapping_bytes: u64,
@@ -444,8 +430,8 @@ impl Report {
             max_us: *max as f64 / 1000.0,
         };
         Self {
-            ftl: first.ftl().spec().to_string(),
-            buffer: first.buffer().spec().to_string(),
+            ftl: first.specs().0.to_string(),
+            buffer: first.specs().1.to_string(),
             drives: devices.len(),
             timed: first.nand().is_timed(),
             seconds: (responses.last - responses.first.unwrap_or(responses.last)) as f64 / 1e9,
@@ -487,19 +473,6 @@ impl Report {
             busy,
             quarters: Vec::new(),
             preparation: None,
-        }
-    }
-
-    /// The same, with how well the drives kept up.
-    pub(crate) fn at_pace(self, pace: Pace) -> Self {
-        Self { pace, ..self }
-    }
-
-    /// The same, with the run's course, which ended at these counts.
-    pub(crate) fn in_course(self, course: Course, end: (u64, u64)) -> Self {
-        Self {
-            quarters: course.quarters(end),
-            ..self
         }
     }
 

@@ -7,9 +7,7 @@ pub type Time = u64;
 /// What a host requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Read bytes.
     Read,
-    /// Write bytes.
     Write,
     /// Forget bytes (TRIM, discard, deallocate).
     Trim,
@@ -17,14 +15,12 @@ pub enum Op {
     Flush,
 }
 
-/// One request of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// When it reaches the drive. Never less than its predecessor's.
     pub time: Time,
     /// Which drive, volume or ASU of the trace it addresses.
     pub device: u32,
-    /// The requested operation.
     pub op: Op,
     /// The first byte, from the start of `device`.
     pub offset: u64,
@@ -35,15 +31,22 @@ pub struct Request {
 }
 
 impl Request {
-    /// A flush.
+    /// A request at time 0, without a stream, to the only device.
+    pub fn new(op: Op, offset: u64, bytes: u64) -> Self {
+        Self {
+            time: 0,
+            device: 0,
+            op,
+            offset,
+            bytes,
+            stream: 0,
+        }
+    }
+
     pub fn flush(time: Time) -> Self {
         Self {
             time,
-            device: 0,
-            op: Op::Flush,
-            offset: 0,
-            bytes: 0,
-            stream: 0,
+            ..Self::new(Op::Flush, 0, 0)
         }
     }
 }

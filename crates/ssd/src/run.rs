@@ -68,7 +68,6 @@ impl Reading {
 /// The drives of a run, their parts, and when requests come.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The profile of each drive.
     pub profile: Profile,
     /// The number of drives in RAID 0.
     pub drives: u32,
@@ -229,7 +228,6 @@ pub struct Outcome<'a> {
     pub profile: &'a str,
     /// Whether the run was ended before its last request.
     pub stopped: bool,
-    /// The report.
     pub report: &'a Report,
     /// Figures that follow from the report's counts.
     pub derived: Derived,

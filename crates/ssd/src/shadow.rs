@@ -112,7 +112,7 @@ impl Shadow {
     /// Takes over the layer's state after a power cut; the buffer's contents are lost.
     pub fn recovered(&mut self, ftl: &dyn Ftl, nand: &Nand) {
         self.dirty.fill(false);
-        for lpn in 0..ftl.logical_pages() {
+        for lpn in 0..self.dirty.len() as Lpn {
             let found = ftl.locate(lpn);
             let expected = self.programmed[lpn as usize];
             let sequence = found.map_or(0, |page| {

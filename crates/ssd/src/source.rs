@@ -19,7 +19,6 @@ use spool::Spool;
 /// Requests that a summary reads between two calls that ask whether to continue.
 const ASKED_EVERY: u64 = 1 << 13;
 
-/// The source of requests.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// A trace file, with its format if that is known.
@@ -32,10 +31,8 @@ pub enum Origin {
     Given(Arc<[Request]>),
 }
 
-/// A workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// The source of its requests.
     pub origin: Origin,
     /// How addresses are folded into the drive.
     pub fold: Fold,
@@ -90,10 +87,7 @@ impl Workload {
     ///
     /// ```
     /// use senko_ssd::{Op, Request, source::Workload};
-    /// let write = |time, offset| {
-    ///     let (op, bytes) = (Op::Write, 4096);
-    ///     Request { op, offset, bytes, ..Request::flush(time) }
-    /// };
+    /// let write = |time, offset| Request { time, ..Request::new(Op::Write, offset, 4096) };
     /// let workload = Workload::given(vec![write(7, 0), write(9, 4096)])?;
     /// assert_eq!(workload.summary()?.duration_ns, 2);
     /// assert!(Workload::given(vec![write(7, 0), write(6, 0)]).is_err());
@@ -343,9 +337,7 @@ impl Requests<'_> {
         request.time += self.shift;
         self.last = request.time;
         let pieces = &mut self.pieces;
-        self.folder
-            .fold(request, |piece| pieces.push_back(piece))
-            .map_err(|error| Error::Request(error.to_string()))?;
+        self.folder.fold(request, |piece| pieces.push_back(piece))?;
         Ok(true)
     }
 }

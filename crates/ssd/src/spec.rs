@@ -14,6 +14,8 @@ use crate::Error;
 pub struct Spec {
     name: String,
     options: BTreeMap<String, String>,
+    /// The options that were taken, with the values that count.
+    taken: BTreeMap<String, String>,
 }
 
 impl Spec {
@@ -21,7 +23,7 @@ impl Spec {
     pub fn plain(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            options: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -40,8 +42,29 @@ impl Spec {
     ///
     /// # Errors
     /// If its value is not a `T`.
-    pub fn take<T: FromStr>(&mut self, option: &str, default: T) -> Result<T, Error> {
-        Ok(self.take_optional(option)?.unwrap_or(default))
+    pub fn take<T: FromStr + fmt::Display>(
+        &mut self,
+        option: &str,
+        default: T,
+    ) -> Result<T, Error> {
+        let value = self.take_optional(option)?.unwrap_or(default);
+        self.taken.insert(option.to_owned(), value.to_string());
+        Ok(value)
+    }
+
+    /// Takes an option that [`Spec::finish`] leaves out if it has its default.
+    ///
+    /// # Errors
+    /// If its value is not a `T`.
+    pub fn take_quietly<T: FromStr + fmt::Display + PartialEq>(
+        &mut self,
+        option: &str,
+        default: T,
+    ) -> Result<T, Error> {
+        match self.take_optional(option)? {
+            Some(value) if value != default => self.take(option, value),
+            _ => Ok(default),
+        }
     }
 
     /// Takes an option, if it is present.
@@ -79,13 +102,17 @@ impl Spec {
         })
     }
 
-    /// Ends the parsing.
+    /// Ends the parsing; returns the specification with all options that count.
     ///
     /// # Errors
     /// If an unknown option is left; the sentence names those that `known` lists.
-    pub fn finish(self, known: &[&str]) -> Result<(), Error> {
+    pub fn finish(self, known: &[&str]) -> Result<Spec, Error> {
         match self.options.keys().next() {
-            None => Ok(()),
+            None => Ok(Self {
+                name: self.name,
+                options: self.taken,
+                ..Self::default()
+            }),
             Some(option) if known.is_empty() => Err(Error::spec(format!(
                 "{} has no options, and so no {option}",
                 self.name
@@ -147,6 +174,33 @@ pub(crate) fn whole(text: &str) -> Result<u64, Error> {
 /// Bytes: a number, with `k`, `m`, `g` or `t` for powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, Error> {
     units::size(text, 1).map_err(|error| Error::spec(error.to_string()))
+}
+
+/// A part that can be built. `M` makes it.
+pub struct Part<M> {
+    /// Its name in specifications.
+    pub name: &'static str,
+    /// A description in a line.
+    pub about: &'static str,
+    /// Its options, each as `option=DEFAULT`.
+    pub options: &'static [&'static str],
+    pub(crate) make: M,
+}
+
+impl<M> Part<M> {
+    /// The part that a specification names; `kind` says what it is, in the error.
+    pub(crate) fn find<'a>(all: &'a [Self], spec: &Spec, kind: &str) -> Result<&'a Self, Error> {
+        all.iter()
+            .find(|part| part.name == spec.name)
+            .ok_or_else(|| {
+                let names: Vec<&str> = all.iter().map(|part| part.name).collect();
+                Error::spec(format!(
+                    "there is no {kind} \"{}\"; there are {}",
+                    spec.name,
+                    names.join(", ")
+                ))
+            })
+    }
 }
 
 #[cfg(test)]

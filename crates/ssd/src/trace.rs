@@ -61,7 +61,7 @@ mod write; // conversion
 
 pub use crate::error::TraceError;
 pub use column_order::Columns;
-pub use fold::{Devices, Fold, FoldError, Folder, Range, WAYS};
+pub use fold::{Devices, Fold, Folder, Range, WAYS};
 pub use footprint::Footprint;
 pub use format::{Format, Options, TraceSpec};
 pub(crate) use reader::MAX_TRANSFER;

@@ -118,7 +118,6 @@ pub enum Arrivals {
     Saturated,
     /// This many clients, each of which sends its next request this long after its answer.
     Closed {
-        /// The number of clients.
         clients: u32,
         /// From an answer to the next request, in nanoseconds.
         think_ns: f64,
@@ -141,7 +140,6 @@ pub struct Outcome {
     pub mean_us: f64,
     /// Standard deviation.
     pub deviation_us: f64,
-    /// The median.
     pub p50_us: f64,
     /// 99 % are at most this.
     pub p99_us: f64,

@@ -5,7 +5,7 @@
 //! answers. So a slow server meets the same demand as a fast one, and latency counts from the due
 //! time (no coordinated omission).
 
-use crate::continuous::{Exponential, GeneralizedPareto};
+use crate::continuous::GeneralizedPareto;
 use crate::{Rng, SpecError, etc};
 
 /// The law of the gaps between requests.
@@ -18,7 +18,8 @@ pub struct Arrivals {
 #[derive(Clone, Debug, PartialEq)]
 enum Law {
     Even,
-    Poisson(Exponential),
+    /// With shape 0: exponential.
+    Poisson(GeneralizedPareto),
     Etc {
         gap_us: GeneralizedPareto,
         scale: f64,
@@ -43,8 +44,13 @@ impl Arrivals {
     /// If `rate` is not a positive finite number.
     pub fn poisson(rate: f64) -> Result<Self, SpecError> {
         let mean_ns = mean_gap_ns(rate)?;
+        let exponential = GeneralizedPareto {
+            theta: 0.0,
+            sigma: mean_ns,
+            xi: 0.0,
+        };
         Ok(Self {
-            law: Law::Poisson(Exponential { mean: mean_ns }),
+            law: Law::Poisson(exponential),
             mean_ns,
         })
     }
@@ -70,7 +76,6 @@ impl Arrivals {
         })
     }
 
-    /// The mean gap in nanoseconds.
     pub fn mean_ns(&self) -> f64 {
         self.mean_ns
     }

@@ -85,27 +85,3 @@ impl GeneralizedPareto {
         (self.xi < 1.0).then(|| self.theta + self.sigma / (1.0 - self.xi))
     }
 }
-
-/// Exponential distribution with the given mean.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Exponential {
-    /// The mean, in the unit of the result.
-    pub mean: f64,
-}
-
-impl Exponential {
-    /// The quantile of `u` in (0, 1).
-    #[inline]
-    pub fn quantile(&self, u: f64) -> f64 {
-        -self.mean * (-u).ln_1p()
-    }
-
-    /// The probability of a value at or below `x`.
-    pub fn cdf(&self, x: f64) -> f64 {
-        if x <= 0.0 {
-            0.0
-        } else {
-            -(-x / self.mean).exp_m1()
-        }
-    }
-}

@@ -33,7 +33,6 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram.
     pub fn new() -> Self {
         Self {
             counts: vec![0; BUCKETS].into_boxed_slice(),

@@ -20,7 +20,7 @@ pub mod rng; // the seeded generator and the integer mixer under everything else
 mod rounds; // the amount of work of a model test
 pub mod zipf; // ranks by popularity: Zipf's law for any exponent, in constant time and memory
 pub mod permutation; // a bijection over `0..n`, which spreads popular ranks over the key space
-pub mod continuous; // real-valued: generalized extreme value and Pareto, exponential
+pub mod continuous; // real-valued: generalized extreme value and Pareto
 pub mod popularity; // which key is requested next: uniform, Zipf, latest, hot and cold, sequential
 pub mod etc; // facebook's ETC pool: key sizes, value sizes and gaps between requests
 pub mod arrival; // when the next request is due, in an open loop

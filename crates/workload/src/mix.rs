@@ -66,12 +66,10 @@ impl Mix {
         })
     }
 
-    /// The share of one operation.
     pub fn share(&self, op: Op) -> f64 {
         self.shares[op as usize]
     }
 
-    /// Draws an operation.
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> Op {
         let at = rng.next_u64() >> 32;

@@ -48,16 +48,6 @@ impl Permutation {
         }
     }
 
-    /// The size of the permuted range.
-    pub fn len(&self) -> u64 {
-        self.n
-    }
-
-    /// Always false: a permutation has at least one element.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
     /// The place of `x`.
     ///
     /// # Panics

@@ -84,28 +84,14 @@ impl FromStr for Popularity {
             .map(|part| units::number(part).or_else(|_| units::share(part)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|_| unknown())?;
+        let exponent = numbers.first().copied().unwrap_or(DEFAULT_EXPONENT);
         match (name, numbers.as_slice()) {
             ("uniform", []) => Ok(Self::Uniform),
-            ("zipf", []) => Ok(Self::Zipf {
-                s: DEFAULT_EXPONENT,
-                scrambled: true,
+            ("zipf" | "zipf-ordered", [] | [_]) => Ok(Self::Zipf {
+                s: exponent,
+                scrambled: name == "zipf",
             }),
-            ("zipf", [s]) => Ok(Self::Zipf {
-                s: *s,
-                scrambled: true,
-            }),
-            ("zipf-ordered", []) => Ok(Self::Zipf {
-                s: DEFAULT_EXPONENT,
-                scrambled: false,
-            }),
-            ("zipf-ordered", [s]) => Ok(Self::Zipf {
-                s: *s,
-                scrambled: false,
-            }),
-            ("latest", []) => Ok(Self::Latest {
-                s: DEFAULT_EXPONENT,
-            }),
-            ("latest", [s]) => Ok(Self::Latest { s: *s }),
+            ("latest", [] | [_]) => Ok(Self::Latest { s: exponent }),
             ("hotcold", []) => Ok(Self::HotCold {
                 keys: 0.2,
                 requests: 0.8,
@@ -184,7 +170,6 @@ impl KeyChooser {
         Ok(Self { keys, law })
     }
 
-    /// How many keys there are.
     pub fn keys(&self) -> u64 {
         self.keys
     }

@@ -12,28 +12,22 @@
 //! | `oracle-general` | 24 bytes, little-endian: time `u32`, key `u64`, size `u32`, next access `i64` | libCacheSim |
 //! | `csv` | `key,op,size` a line, after an optional heading; `op` get, set or delete; `size` may be empty | ours |
 //!
-//! Always holds: an invalid record ends the stream with an error that names its line or number, and
-//! nothing is skipped silently. Marks, blank lines and empty requests, which a format allows, are
-//! counted by cause in [`Dropped`]. The length of lines is bounded.
+//! Always holds: an invalid record ends the stream with an error that names its line or number.
+//! Only marks, blank lines, headings and empty requests, which a format allows, are skipped. The
+//! length of lines is bounded.
 
 mod csv;
 mod detect;
 mod oracle;
 mod text;
 
-use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 
 pub use detect::Format;
 pub use text::arc_line;
 
-pub use crate::compress::Compression;
-
-/// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The time, in the unit of [`TraceReader::time_unit`].
-    pub time: u64,
     /// The object. A name that is not a number is hashed (XXH3, 64 bits).
     pub key: u64,
     /// The size in bytes, if the trace has it.
@@ -51,45 +45,6 @@ pub enum TraceOp {
     Set,
     /// Removes an object.
     Delete,
-}
-
-/// The unit of a record's time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeUnit {
-    /// Seconds, from the trace.
-    Seconds,
-    /// References: the format has no times.
-    Index,
-}
-
-/// Records dropped from a trace, by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
-    /// Blank lines.
-    pub blank_lines: u64,
-    /// Lines of `*` in a LIRS trace.
-    pub phase_marks: u64,
-    /// Requests for no blocks (ARC) or no bytes (oracleGeneral).
-    pub empty_requests: u64,
-    /// Headings of a CSV trace.
-    pub headings: u64,
-}
-
-impl Dropped {
-    /// The total.
-    pub fn total(&self) -> u64 {
-        self.blank_lines + self.phase_marks + self.empty_requests + self.headings
-    }
-}
-
-impl fmt::Display for Dropped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} blank lines, {} phase marks, {} empty requests, {} headings",
-            self.blank_lines, self.phase_marks, self.empty_requests, self.headings
-        )
-    }
 }
 
 /// Why a trace cannot be read, or not further.
@@ -121,7 +76,6 @@ pub enum TraceError {
         unit: &'static str,
         /// Its number, from 1.
         number: u64,
-        /// The problem.
         why: String,
     },
 }
@@ -132,12 +86,10 @@ pub enum TraceError {
 pub struct TraceReader<'a> {
     input: Box<dyn BufRead + 'a>,
     format: Format,
-    compression: Compression,
-    dropped: Dropped,
     /// Lines or binary records read so far.
     position: u64,
-    /// Records yielded so far: the time, if the format has none.
-    yielded: u64,
+    /// Blank lines among them.
+    blank_lines: u64,
     line: Vec<u8>,
     /// The rest of an ARC line: the next block, and the number of blocks left.
     run: (u64, u64),
@@ -167,7 +119,7 @@ impl<'a> TraceReader<'a> {
             after: 0,
             cause,
         };
-        let (compression, input) = crate::compress::decompress(input).map_err(start)?;
+        let (_, input) = crate::compress::decompress(input).map_err(start)?;
         let mut input = BufReader::with_capacity(1 << 16, input);
         let head = detect::peek(&mut input).map_err(start)?;
         let format = Format::recognise(&head).map_err(|why| TraceError::UnknownFormat { why })?;
@@ -175,10 +127,8 @@ impl<'a> TraceReader<'a> {
         Ok(Self {
             input,
             format,
-            compression,
-            dropped: Dropped::default(),
             position: 0,
-            yielded: 0,
+            blank_lines: 0,
             line: Vec::new(),
             run: (0, 0),
             finished: false,
@@ -188,24 +138,6 @@ impl<'a> TraceReader<'a> {
     /// The format that was recognised.
     pub fn format(&self) -> Format {
         self.format
-    }
-
-    /// The compression that was recognised.
-    pub fn compression(&self) -> Compression {
-        self.compression
-    }
-
-    /// The unit of a record's time.
-    pub fn time_unit(&self) -> TimeUnit {
-        match self.format {
-            Format::OracleGeneral => TimeUnit::Seconds,
-            Format::Arc | Format::Lirs | Format::Csv => TimeUnit::Index,
-        }
-    }
-
-    /// Records dropped so far.
-    pub fn dropped(&self) -> Dropped {
-        self.dropped
     }
 
     fn advance(&mut self) -> Result<Option<Record>, Trouble> {
@@ -234,10 +166,7 @@ impl Iterator for TraceReader<'_> {
             return None;
         }
         let trouble = match self.advance() {
-            Ok(Some(record)) => {
-                self.yielded += 1;
-                return Some(Ok(record));
-            }
+            Ok(Some(record)) => return Some(Ok(record)),
             Ok(None) => None,
             Err(trouble) => Some(trouble),
         };

@@ -311,8 +311,9 @@ pub fn share(text: &str) -> Result<f64, SpecError> {
 
 /// The word of `known` that `word` most likely means; `None` if none is similar.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let word = word.to_ascii_lowercase().replace('_', "-");
-    let distance = |candidate: &str| strsim::damerau_levenshtein(&word, candidate);
+    let plain = |word: &str| word.to_ascii_lowercase().replace(['_', ' '], "-");
+    let word = plain(word);
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&word, &plain(candidate));
     // A third of a word's letters may be wrong, and at least one. With more errors it is another
     // word.
     known

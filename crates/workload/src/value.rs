@@ -58,7 +58,6 @@ pub enum Mismatch {
     /// The value is intact and of this key, but its version is outside the expected range.
     #[error("the value of key {key_id} is version {found}, and {oldest} to {newest} were expected")]
     WrongVersion {
-        /// The key number.
         key_id: u64,
         /// The version of the received value.
         found: u32,
@@ -73,7 +72,6 @@ pub enum Mismatch {
         "the value of key {key_id} ({len} bytes) has a damaged head: version, key and length do not fit together"
     )]
     Head {
-        /// The key number.
         key_id: u64,
         /// The length of the received value, in bytes.
         len: usize,
@@ -83,7 +81,6 @@ pub enum Mismatch {
         "the value of key {key_id}, version {version} ({len} bytes) is wrong from byte {offset} on"
     )]
     Body {
-        /// The key number.
         key_id: u64,
         /// The version in the head.
         version: u32,
@@ -97,7 +94,6 @@ pub enum Mismatch {
         "the value of key {key_id} ({len} bytes) fits none of the versions {oldest} to {newest}"
     )]
     Short {
-        /// The key number.
         key_id: u64,
         /// The length of the received value, in bytes.
         len: usize,
@@ -111,7 +107,6 @@ pub enum Mismatch {
         "the value of key {key_id} has {len} bytes, too few to carry a version: check it with a range of versions"
     )]
     TooShort {
-        /// The key number.
         key_id: u64,
         /// The length of the received value, in bytes.
         len: usize,

@@ -58,11 +58,6 @@ impl Zipf {
         Ok(zipf)
     }
 
-    /// The number of ranks.
-    pub fn ranks(&self) -> u64 {
-        self.ranks
-    }
-
     /// Changes the number of ranks, for a key space that grows.
     ///
     /// # Errors

@@ -50,78 +50,44 @@ use senko_workload::rng::mix64;
 /// Layers that collect within a few blocks lie in between. A loop longer than the buffer is worst
 /// for a policy by age, and short loads end before this is noticed. This decides the first choice
 /// if erases are most expensive.
-fn candidates(layer: &str) -> &'static [Candidate] {
-    const fn by_block(spec: &'static str) -> Candidate {
-        Candidate {
-            spec,
-            by_extent: false,
-        }
-    }
-    const fn by_extent(spec: &'static str) -> Candidate {
-        Candidate {
-            spec,
-            by_extent: true,
-        }
-    }
-    const BAST: &[Candidate] = &[
-        by_block("rent:power=16"),
-        by_block("rent"),
-        by_block("rent:padding=true"),
-        by_block("pud-lru"),
-    ];
-    const FAST: &[Candidate] = &[by_block("rent:power=16"), by_block("rent:power=4,uses=1")];
-    const LAST: &[Candidate] = &[
-        by_block("rent:power=16"),
-        by_block("rent:padding=true"),
-        by_block("rent:power=1,uses=0.5"),
-        by_block("pud-lru"),
-    ];
-    const SUPERBLOCK: &[Candidate] = &[
-        by_block("rent"),
-        by_block("rent:power=4"),
-        by_block("rent:padding=true"),
-        by_block("lru"),
-        by_block("fab"),
-        by_block("pud-lru"),
-    ];
-    const BLOCK: &[Candidate] = &[
-        by_block("rent:power=16,gaps=true"),
-        by_block("lru"),
-        by_block("rent:power=1,uses=1"),
-        by_block("rent:uses=0.5"),
-    ];
-    const ZONES: &[Candidate] = &[
-        by_extent("rent:power=16,gaps=true"),
-        by_block("lru"),
-        by_block("pud-lru"),
-        by_extent("rent:uses=0.5"),
-    ];
-    const PAGES: &[Candidate] = &[
-        by_block("rent:power=1"),
-        by_block("lru"),
-        by_block("fab"),
-        by_block("rent:uses=0.5"),
-        by_block("rent:power=1,uses=1"),
-        by_block("seldom"),
-    ];
+fn candidates(layer: &str) -> &'static [&'static str] {
     match layer {
-        "bast" => BAST,
-        "fast" | "faster" => FAST,
-        "last" => LAST,
-        "superblock" => SUPERBLOCK,
-        "block" => BLOCK,
-        "zns" => ZONES,
-        _ => PAGES,
+        "bast" => &["rent:power=16", "rent", "rent:padding=true", "pud-lru"],
+        "fast" | "faster" => &["rent:power=16", "rent:power=4,uses=1"],
+        "last" => &[
+            "rent:power=16",
+            "rent:padding=true",
+            "rent:power=1,uses=0.5",
+            "pud-lru",
+        ],
+        "superblock" => &[
+            "rent",
+            "rent:power=4",
+            "rent:padding=true",
+            "lru",
+            "fab",
+            "pud-lru",
+        ],
+        "block" => &[
+            "rent:power=16,gaps=true",
+            "lru",
+            "rent:power=1,uses=1",
+            "rent:uses=0.5",
+        ],
+        ZONES => &["rent:power=16,gaps=true", "lru", "pud-lru", "rent:uses=0.5"],
+        _ => &[
+            "rent:power=1",
+            "lru",
+            "fab",
+            "rent:uses=0.5",
+            "rent:power=1,uses=1",
+            "seldom",
+        ],
     }
 }
 
-/// A policy that competes.
-#[derive(Clone, Copy)]
-struct Candidate {
-    spec: &'static str,
-    /// Whether its blocks are what the layer writes in order as a whole: a zone.
-    by_extent: bool,
-}
+/// The layer above which the blocks of `rent` are what is written in order as a whole: zones.
+const ZONES: &str = "zns";
 
 /// Approximate number of pages that leave for a copy. Larger buffers are sampled down to as many as
 /// a buffer of this size evicts.
@@ -207,9 +173,14 @@ impl Seen {
 
 pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let scale = (around.capacity / MODELLED_PAGES).max(1) as u32;
-    let ghosts = candidates(around.ftl.name())
+    let layer = around.ftl.name();
+    let ghosts = candidates(layer)
         .iter()
-        .map(|candidate| Ghost::new(&candidate.spec.parse()?, candidate.by_extent, around, scale))
+        .map(|candidate| {
+            let candidate: Spec = candidate.parse()?;
+            let by_extent = layer == ZONES && candidate.name() == "rent";
+            Ghost::new(&candidate, by_extent, around, scale)
+        })
         .collect::<Result<Vec<_>, Error>>()?;
     Ok(Box::new(Adaptive {
         capacity: around.capacity,
@@ -285,7 +256,7 @@ impl Adaptive {
                 // buffer holds an older version, which the new one replaces.
                 continue;
             }
-            if self.held.remove(*lpn).is_some() {
+            if self.held.remove(*lpn) {
                 self.on_flash.insert(*lpn);
                 out.dirty(*lpn);
             } else if *how == Leave::Pad {
@@ -317,14 +288,6 @@ impl Adaptive {
 }
 
 impl Buffer for Adaptive {
-    fn spec(&self) -> Spec {
-        Spec::plain("adaptive")
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn len(&self) -> usize {
         self.held.held()
     }

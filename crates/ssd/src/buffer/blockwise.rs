@@ -5,7 +5,6 @@
 use super::groups::{Entered, Groups};
 use super::{Buffer, Outgoing, Surroundings};
 use crate::geometry::Lpn;
-use crate::spec::Spec;
 
 /// Which block leaves next.
 pub trait Order: Send {
@@ -21,14 +20,6 @@ pub trait Order: Send {
     /// The group that leaves next. There is at least one group.
     fn victim(&mut self, groups: &Groups) -> u32;
 
-    /// Whether blocks are filled up from the flash when they leave.
-    fn pads(&self) -> bool {
-        false
-    }
-
-    /// The specification.
-    fn spec(&self) -> Spec;
-
     /// Memory, in bytes.
     fn bytes(&self) -> u64;
 }
@@ -38,34 +29,28 @@ pub struct Blockwise<O> {
     groups: Groups,
     order: O,
     capacity: usize,
+    padding: bool,
 }
 
 impl<O: Order> Blockwise<O> {
-    /// An empty buffer.
-    pub fn new(around: &Surroundings, order: O) -> Self {
+    /// An empty buffer. With `padding`, blocks are filled up from the flash when they leave.
+    pub fn new(around: &Surroundings, padding: bool, order: O) -> Self {
         Self {
             groups: Groups::new(around),
             order,
             capacity: around.capacity,
+            padding,
         }
     }
 
     fn evict(&mut self, out: &mut Outgoing) {
         let slot = self.order.victim(&self.groups);
         self.order.removed(&self.groups, slot);
-        self.groups.let_go(slot, self.order.pads(), out);
+        self.groups.let_go(slot, self.padding, out);
     }
 }
 
 impl<O: Order> Buffer for Blockwise<O> {
-    fn spec(&self) -> Spec {
-        self.order.spec()
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn len(&self) -> usize {
         self.groups.held()
     }

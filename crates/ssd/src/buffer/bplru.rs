@@ -12,14 +12,13 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::Lists;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::Lists;
 use crate::spec::Spec;
 
 struct Bplru {
-    padding: bool,
     compensation: bool,
     pages_per_block: u32,
     /// One list, the oldest first.
@@ -31,13 +30,13 @@ struct Bplru {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = Bplru {
-        padding: spec.take("padding", true)?,
-        compensation: spec.take("compensation", true)?,
+        compensation: spec.take_quietly("compensation", true)?,
         pages_per_block: around.pages_per_block,
         order: Lists::new(around.capacity, 1),
         next: vec![NONE; around.capacity],
     };
-    Ok(Box::new(Blockwise::new(around, order)))
+    let padding = spec.take_quietly("padding", true)?;
+    Ok(Box::new(Blockwise::new(around, padding, order)))
 }
 
 impl Order for Bplru {
@@ -68,23 +67,6 @@ impl Order for Bplru {
 
     fn victim(&mut self, _: &Groups) -> u32 {
         self.order.front(0).expect("a group is held")
-    }
-
-    fn pads(&self) -> bool {
-        self.padding
-    }
-
-    fn spec(&self) -> Spec {
-        let mut spec = Spec::plain("bplru");
-        for (option, on) in [
-            ("padding", self.padding),
-            ("compensation", self.compensation),
-        ] {
-            if !on {
-                spec = spec.with(option, false);
-            }
-        }
-        spec
     }
 
     fn bytes(&self) -> u64 {

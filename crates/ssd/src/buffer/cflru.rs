@@ -9,11 +9,11 @@
 //! is in the drive. Parameter: `window`, the region's share of the buffer (their w; static, as in
 //! their first variant), half by default. A flush writes the dirty pages and keeps the clean ones.
 
-use super::lists::Lists;
 use super::table::Table;
 use super::{Buffer, Outgoing, Surroundings};
 use crate::Error;
 use crate::geometry::Lpn;
+use crate::lists::Lists;
 use crate::spec::Spec;
 
 /// The lists: the young part, and the clean-first region's dirty and clean pages, each with the
@@ -22,11 +22,8 @@ const WORKING: usize = 0;
 const DIRTY: usize = 1;
 const CLEAN: usize = 2;
 
-const DEFAULT_WINDOW: f64 = 0.5;
-
 struct Cflru {
     capacity: usize,
-    window: f64,
     /// Pages that the working list may have.
     working_capacity: usize,
     working: usize,
@@ -40,7 +37,7 @@ struct Cflru {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let capacity = around.capacity;
-    let window: f64 = spec.take("window", DEFAULT_WINDOW)?;
+    let window: f64 = spec.take_quietly("window", 0.5)?;
     if !(0.0..=1.0).contains(&window) {
         return Err(Error::spec(format!(
             "cflru: window is a share of the buffer, from 0 to 1, and not {window}"
@@ -49,7 +46,6 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
     let region = ((capacity as f64 * window).ceil() as usize).clamp(1, capacity);
     Ok(Box::new(Cflru {
         capacity,
-        window,
         working_capacity: capacity - region,
         working: 0,
         places: Table::new(capacity),
@@ -118,19 +114,6 @@ impl Cflru {
 }
 
 impl Buffer for Cflru {
-    fn spec(&self) -> Spec {
-        let spec = Spec::plain("cflru");
-        if self.window == DEFAULT_WINDOW {
-            spec
-        } else {
-            spec.with("window", self.window)
-        }
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn len(&self) -> usize {
         self.capacity - self.free.len()
     }

@@ -11,10 +11,10 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::BySize;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::Lpn;
+use crate::lists::BySize;
 use crate::spec::Spec;
 
 struct Fab {
@@ -23,7 +23,7 @@ struct Fab {
 
 pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let sizes = BySize::new(around.capacity, around.pages_per_block);
-    Ok(Box::new(Blockwise::new(around, Fab { sizes })))
+    Ok(Box::new(Blockwise::new(around, false, Fab { sizes })))
 }
 
 impl Order for Fab {
@@ -43,10 +43,6 @@ impl Order for Fab {
 
     fn victim(&mut self, _: &Groups) -> u32 {
         self.sizes.largest().expect("a group is held")
-    }
-
-    fn spec(&self) -> Spec {
-        Spec::plain("fab")
     }
 
     fn bytes(&self) -> u64 {

@@ -28,9 +28,7 @@ pub struct Groups {
 /// The result of adding a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Entered {
-    /// Its group.
     pub slot: u32,
-    /// Whether the group is new.
     pub new_group: bool,
     /// Whether the page was held before.
     pub hit: bool,
@@ -54,7 +52,6 @@ impl Groups {
         }
     }
 
-    /// Pages held.
     #[inline]
     pub fn held(&self) -> usize {
         self.held
@@ -122,18 +119,19 @@ impl Groups {
         }
     }
 
-    /// Removes one page; returns its group, and whether the group is gone.
-    pub fn remove(&mut self, lpn: Lpn) -> Option<(u32, bool)> {
-        let slot = self.find(lpn)?;
+    /// Removes one page; returns whether it was held.
+    pub fn remove(&mut self, lpn: Lpn) -> bool {
+        let Some(slot) = self.find(lpn) else {
+            return false;
+        };
         let (word, mask) = self.bit(slot, lpn);
         self.bits[word] &= !mask;
         self.count[slot as usize] -= 1;
         self.held -= 1;
-        let gone = self.count[slot as usize] == 0;
-        if gone {
+        if self.count[slot as usize] == 0 {
             self.free_slot(slot);
         }
-        Some((slot, gone))
+        true
     }
 
     fn free_slot(&mut self, slot: u32) {

@@ -14,14 +14,13 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::{BySize, Lists};
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::{BySize, Lists};
 use crate::spec::Spec;
 
 struct LbClock {
-    padding: bool,
     sequential: bool,
     pages_per_block: u32,
     /// The circle, cut open at the hand, which is on a block or before the first one.
@@ -35,15 +34,15 @@ struct LbClock {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = LbClock {
-        padding: spec.take("padding", false)?,
-        sequential: spec.take("sequential", true)?,
+        sequential: spec.take_quietly("sequential", true)?,
         pages_per_block: around.pages_per_block,
         circle: Lists::new(around.capacity, 1),
         hand: None,
         clear: BySize::new(around.capacity, around.pages_per_block),
         next: vec![NONE; around.capacity],
     };
-    Ok(Box::new(Blockwise::new(around, order)))
+    let padding = spec.take_quietly("padding", false)?;
+    Ok(Box::new(Blockwise::new(around, padding, order)))
 }
 
 impl Order for LbClock {
@@ -93,21 +92,6 @@ impl Order for LbClock {
         }
         self.hand = at;
         self.clear.largest().expect("the hand found one")
-    }
-
-    fn pads(&self) -> bool {
-        self.padding
-    }
-
-    fn spec(&self) -> Spec {
-        let mut spec = Spec::plain("lb-clock");
-        if self.padding {
-            spec = spec.with("padding", true);
-        }
-        if !self.sequential {
-            spec = spec.with("sequential", false);
-        }
-        spec
     }
 
     fn bytes(&self) -> u64 {

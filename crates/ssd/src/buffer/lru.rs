@@ -9,11 +9,11 @@
 //! `fill-reads=true`: then a page read from the flash also enters, and reads that hit make pages
 //! young.
 
-use super::lists::Lists;
 use super::table::Table;
 use super::{Buffer, Outgoing, Surroundings};
 use crate::Error;
 use crate::geometry::Lpn;
+use crate::lists::Lists;
 use crate::spec::Spec;
 
 struct Lru {
@@ -32,10 +32,10 @@ struct Lru {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let capacity = around.capacity;
-    let fill_reads = spec.take("fill-reads", false)?;
+    let fill_reads = spec.take_quietly("fill-reads", false)?;
     Ok(Box::new(Lru {
         capacity,
-        touch_reads: spec.take("touch-reads", fill_reads)? || fill_reads,
+        touch_reads: spec.take_quietly("touch-reads", false)? || fill_reads,
         fill_reads,
         places: Table::new(capacity),
         lpns: vec![0; capacity],
@@ -94,19 +94,6 @@ impl Lru {
 }
 
 impl Buffer for Lru {
-    fn spec(&self) -> Spec {
-        let spec = Spec::plain("lru");
-        match (self.fill_reads, self.touch_reads) {
-            (true, _) => spec.with("fill-reads", true),
-            (false, true) => spec.with("touch-reads", true),
-            (false, false) => spec,
-        }
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn len(&self) -> usize {
         self.capacity - self.free.len()
     }

@@ -15,14 +15,6 @@ pub(super) fn make(_: &mut Spec, _: &Surroundings) -> Result<Box<dyn Buffer>, Er
 }
 
 impl Buffer for NoBuffer {
-    fn spec(&self) -> Spec {
-        Spec::plain("none")
-    }
-
-    fn capacity(&self) -> usize {
-        0
-    }
-
     fn len(&self) -> usize {
         0
     }

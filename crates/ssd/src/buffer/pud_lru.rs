@@ -19,10 +19,10 @@ use std::collections::BinaryHeap;
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::BySize;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::BySize;
 use crate::spec::Spec;
 
 /// A block's history since it came.
@@ -48,7 +48,6 @@ const NEVER: History = History {
 };
 
 struct PudLru {
-    padding: bool,
     runs: bool,
     memory: f64,
     threshold: f64,
@@ -67,17 +66,12 @@ struct PudLru {
     infrequent: BySize,
 }
 
-const DEFAULT_RUNS: bool = true;
-const DEFAULT_MEMORY: f64 = 1.0;
-const DEFAULT_THRESHOLD: f64 = 1.0;
-
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let capacity = around.capacity;
     let order = PudLru {
-        padding: spec.take("padding", false)?,
-        runs: spec.take("runs", DEFAULT_RUNS)?,
-        memory: spec.take("memory", DEFAULT_MEMORY)?,
-        threshold: spec.take("threshold", DEFAULT_THRESHOLD)?,
+        runs: spec.take_quietly("runs", true)?,
+        memory: spec.take_quietly("memory", 1.0)?,
+        threshold: spec.take_quietly("threshold", 1.0)?,
         now: 0,
         limit: capacity as f64,
         renew: capacity as u64,
@@ -98,7 +92,8 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
             order.threshold
         )));
     }
-    Ok(Box::new(Blockwise::new(around, order)))
+    let padding = spec.take_quietly("padding", false)?;
+    Ok(Box::new(Blockwise::new(around, padding, order)))
 }
 
 impl PudLru {
@@ -220,27 +215,6 @@ impl Order for PudLru {
         self.infrequent
             .largest()
             .expect("every block is in one of the groups")
-    }
-
-    fn pads(&self) -> bool {
-        self.padding
-    }
-
-    fn spec(&self) -> Spec {
-        let mut spec = Spec::plain("pud-lru");
-        if self.padding {
-            spec = spec.with("padding", true);
-        }
-        if self.runs != DEFAULT_RUNS {
-            spec = spec.with("runs", self.runs);
-        }
-        if self.memory != DEFAULT_MEMORY {
-            spec = spec.with("memory", self.memory);
-        }
-        if self.threshold != DEFAULT_THRESHOLD {
-            spec = spec.with("threshold", self.threshold);
-        }
-        spec
     }
 
     fn bytes(&self) -> u64 {

@@ -18,19 +18,16 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::BySize;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::BySize;
 use crate::spec::Spec;
 
-const DEFAULT_POWER: f64 = 2.0;
 /// Runs are counted up to this.
 const MOST_USES: u32 = 255;
 
 struct Rent {
-    power: f64,
-    padding: bool,
     pages_per_block: u32,
     /// Each number of pages to the power.
     weight: Vec<f64>,
@@ -54,26 +51,24 @@ struct Rent {
 }
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
-    let power: f64 = spec.take("power", DEFAULT_POWER)?;
+    let power: f64 = spec.take_quietly("power", 2.0)?;
     if !(0.0..=16.0).contains(&power) {
         return Err(Error::spec(format!(
             "rent: power is a number from 0 to 16, and not {power}"
         )));
     }
-    let uses_power: f64 = spec.take("uses", 0.0)?;
+    let uses_power: f64 = spec.take_quietly("uses", 0.0)?;
     if !(0.0..=4.0).contains(&uses_power) {
         return Err(Error::spec(format!(
             "rent: uses is a number from 0 to 4, and not {uses_power}"
         )));
     }
     let order = Rent {
-        power,
-        padding: spec.take("padding", false)?,
         uses_power,
         share: (0..=MOST_USES)
             .map(|uses| f64::from(uses.max(1)).powf(-uses_power))
             .collect(),
-        gaps: spec.take("gaps", false)?,
+        gaps: spec.take_quietly("gaps", false)?,
         uses: vec![0; around.capacity],
         came: vec![0; around.capacity],
         last_slot: NONE,
@@ -86,7 +81,8 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
         next: vec![NONE; around.capacity],
         sizes: BySize::new(around.capacity, around.pages_per_block),
     };
-    Ok(Box::new(Blockwise::new(around, order)))
+    let padding = spec.take_quietly("padding", false)?;
+    Ok(Box::new(Blockwise::new(around, padding, order)))
 }
 
 impl Rent {
@@ -171,27 +167,6 @@ impl Order for Rent {
             }
         }
         victim.0
-    }
-
-    fn pads(&self) -> bool {
-        self.padding
-    }
-
-    fn spec(&self) -> Spec {
-        let mut spec = Spec::plain("rent");
-        if self.power != DEFAULT_POWER {
-            spec = spec.with("power", self.power);
-        }
-        if self.uses_power > 0.0 {
-            spec = spec.with("uses", self.uses_power);
-        }
-        if self.gaps {
-            spec = spec.with("gaps", true);
-        }
-        if self.padding {
-            spec = spec.with("padding", true);
-        }
-        spec
     }
 
     fn bytes(&self) -> u64 {

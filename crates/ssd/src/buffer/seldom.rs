@@ -12,10 +12,10 @@
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
-use super::lists::BySize;
 use super::{Buffer, Surroundings};
 use crate::Error;
 use crate::geometry::{Lpn, NONE};
+use crate::lists::BySize;
 use crate::spec::Spec;
 
 /// Uses are counted up to this.
@@ -38,7 +38,7 @@ pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer
         uses: vec![0; around.capacity],
         by_uses: BySize::new(around.capacity, MOST),
     };
-    Ok(Box::new(Blockwise::new(around, order)))
+    Ok(Box::new(Blockwise::new(around, false, order)))
 }
 
 impl Order for Seldom {
@@ -80,10 +80,6 @@ impl Order for Seldom {
         // Every block was written just now. There is at least one, and it leaves.
         let newest = self.by_uses.largest();
         newest.expect("a group is held")
-    }
-
-    fn spec(&self) -> Spec {
-        Spec::plain("seldom")
     }
 
     fn bytes(&self) -> u64 {

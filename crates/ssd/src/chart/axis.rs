@@ -9,7 +9,6 @@ const ROOM: f64 = 1.1;
 /// Values from here on have no place: their differences would be no numbers.
 const LARGEST: f64 = 1e100;
 
-/// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Numbers of this unit, which may be empty: 1000 becomes 1 k on long axes.
@@ -33,17 +32,12 @@ pub enum Scale {
     Linear,
     /// Equal distances for equal ratios; only values above 0 have a place.
     Log,
-    /// Shares from 0 to below 1, by the number of nines: 90 %, 99 %, 99.9 % are at equal distances.
-    /// For tails of distributions.
-    Nines,
 }
 
-/// One axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
     /// The name, without the unit.
     pub name: String,
-    /// The unit of the values.
     pub unit: Unit,
     /// How values are mapped to places.
     pub scale: Scale,
@@ -52,7 +46,6 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A linear axis.
     pub fn linear(name: &str, unit: Unit) -> Self {
         Self {
             name: name.to_owned(),
@@ -62,19 +55,10 @@ impl Axis {
         }
     }
 
-    /// A logarithmic axis.
     pub fn log(name: &str, unit: Unit) -> Self {
         Self {
             scale: Scale::Log,
             ..Self::linear(name, unit)
-        }
-    }
-
-    /// Shares of a distribution, with room for its tail.
-    pub fn nines(name: &str) -> Self {
-        Self {
-            scale: Scale::Nines,
-            ..Self::linear(name, Unit::Share)
         }
     }
 
@@ -90,7 +74,6 @@ impl Axis {
             && match self.scale {
                 Scale::Linear => true,
                 Scale::Log => value > 0.0,
-                Scale::Nines => (0.0..1.0).contains(&value),
             }
     }
 
@@ -99,7 +82,6 @@ impl Axis {
         match self.scale {
             Scale::Linear => value,
             Scale::Log => value.log10(),
-            Scale::Nines => -(1.0 - value).log10(),
         }
     }
 
@@ -145,10 +127,6 @@ impl Axis {
                     (from, to) = (from.log2().floor().exp2(), to.log2().ceil().exp2());
                 }
             }
-            Scale::Nines => {
-                from = 0.0;
-                to = 1.0 - 10f64.powf((1.0 - to).log10().floor());
-            }
         }
         self.range = Some((from, to));
     }
@@ -178,7 +156,6 @@ impl Axis {
                 Unit::Number(name) | Unit::Whole(name) => name,
                 _ => "",
             },
-            Scale::Nines => "",
         };
         if unit.is_empty() {
             self.name.clone()
@@ -234,16 +211,6 @@ impl Axis {
                     .collect()
             }
             Scale::Log => self.log_ticks(from, to),
-            Scale::Nines => {
-                let last = self.flat(to).round() as i32;
-                (0..=last.max(1))
-                    .map(|nines| 1.0 - 10f64.powi(-nines))
-                    .map(|value| {
-                        let places = (self.flat(value).round() as usize).saturating_sub(2);
-                        (value, format!("{:.places$} %", value * 100.0))
-                    })
-                    .collect()
-            }
         }
     }
 
@@ -435,15 +402,6 @@ mod tests {
         axis.fit([12e3, 90e3].into_iter(), false);
         assert_eq!(labels(&axis), ["10 k", "20 k", "50 k", "100 k"]);
         assert!(!axis.holds(0.0) && !axis.holds(f64::NAN));
-    }
-
-    #[test]
-    fn a_distribution_has_room_for_its_tail() {
-        let mut axis = Axis::nines("requests");
-        axis.fit([0.5, 0.9995].into_iter(), false);
-        assert_eq!(labels(&axis), ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"]);
-        assert!((axis.place(0.9) - 0.25).abs() < 1e-9);
-        assert!(!axis.holds(1.0));
     }
 
     #[test]

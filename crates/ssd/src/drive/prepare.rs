@@ -24,25 +24,8 @@ impl Drive {
     /// # Errors
     /// If the drive wears out.
     pub fn precondition(&mut self, share: f64) -> Result<(), Error> {
-        self.precondition_while(share, |_, _| true).map(|_| ())
-    }
-
-    /// [`Drive::precondition`], while `go_on` returns true. `go_on` is called now and then, with
-    /// the pages written and their total. Returns whether all were written.
-    ///
-    /// # Errors
-    /// If the drive wears out.
-    pub fn precondition_while(
-        &mut self,
-        share: f64,
-        mut go_on: impl FnMut(u64, u64) -> bool,
-    ) -> Result<bool, Error> {
-        let pages = (self.pages() as f64 * share.clamp(0.0, 1.0)) as u64;
-        if !self.fill(pages, &mut |done| go_on(done, pages))? {
-            return Ok(false);
-        }
-        self.settle()?;
-        Ok(true)
+        self.fill(self.part(share), &mut |_| true)?;
+        self.settle()
     }
 
     /// Fills the drives in a given way, while `go_on` returns true. `go_on` is called now and then,
@@ -79,7 +62,10 @@ impl Drive {
             ..Preparation::default()
         };
         let whole = match way {
-            Precondition::InOrder { percent } => self.precondition_while(percent / 100.0, go_on)?,
+            Precondition::InOrder { percent } => {
+                let pages = self.part(percent / 100.0);
+                self.fill(pages, &mut |done| go_on(done, pages))?
+            }
             Precondition::Random { .. } | Precondition::Steady => {
                 for device in &mut self.devices {
                     device.nand_mut().stop_time();
@@ -88,12 +74,12 @@ impl Drive {
                 for device in &mut self.devices {
                     device.nand_mut().resume_time();
                 }
-                if whole {
-                    self.settle()?;
-                }
                 whole
             }
         };
+        if whole {
+            self.settle()?;
+        }
         let after = self.totals();
         found.pages_written = after.host_pages - before.host_pages;
         found.erases = after.erases - before.erases;
@@ -184,6 +170,11 @@ impl Drive {
         }
         self.rest();
         self.check_life()
+    }
+
+    /// A share of the pages that the host sees, 0 to 1.
+    fn part(&self, share: f64) -> u64 {
+        (self.pages() as f64 * share.clamp(0.0, 1.0)) as u64
     }
 
     /// Pages that the host sees.

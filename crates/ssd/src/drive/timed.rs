@@ -144,9 +144,11 @@ impl Drive {
             most_under_way: run.most_under_way,
             under_way_at_last_arrival: run.at_last_arrival,
         };
-        let report = Report::new(&self.devices, &before, run.responses);
-        let end = self.totals().written();
-        Ok(report.at_pace(pace).in_course(course, end))
+        Ok(Report {
+            pace,
+            quarters: course.quarters(self.totals().written()),
+            ..Report::new(&self.devices, &before, run.responses)
+        })
     }
 
     /// Gives each drive that a request touches its part of it.

@@ -67,20 +67,16 @@ impl Drive {
             device.assert_conservation();
         }
         let responses = Responses::in_no_time(counts, bytes, first, last);
-        let report = Report::new(&self.devices, &before, responses);
-        Ok(report.in_course(course, self.totals().written()))
+        Ok(Report {
+            quarters: course.quarters(self.totals().written()),
+            ..Report::new(&self.devices, &before, responses)
+        })
     }
 
     /// Writes the pages from `from` to before `to` once, in order.
     pub(super) fn fill_untimed(&mut self, from: u64, to: u64) -> Result<(), Error> {
-        let all = Request {
-            time: 0,
-            device: 0,
-            op: Op::Write,
-            offset: from * self.page_bytes,
-            bytes: (to - from) * self.page_bytes,
-            stream: 0,
-        };
+        let bytes = (to - from) * self.page_bytes;
+        let all = Request::new(Op::Write, from * self.page_bytes, bytes);
         let mut batches = vec![Batch::default(); self.devices.len()];
         self.gather(&all, &mut batches, 0)?;
         self.write_batches(&mut batches, 0)

@@ -44,7 +44,6 @@ struct Bast {
     clock: u64,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,
@@ -109,17 +108,6 @@ impl Bast {
 }
 
 impl Ftl for Bast {
-    fn spec(&self) -> Spec {
-        let victim = if self.lru { "lru" } else { "round-robin" };
-        Spec::plain(NAME)
-            .with("log-blocks", self.log_blocks)
-            .with("victim", victim)
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.blocks.logical_pages
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
         if let Some(page) = self.blocks.home(nand, lpn) {
             return self.blocks.program(nand, lpn, page, at);
@@ -147,10 +135,6 @@ impl Ftl for Bast {
         self.open(lbn, block);
         let page = nand.geometry().first_page(block);
         self.blocks.program(nand, lpn, page, ready)
-    }
-
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        self.blocks.read(nand, lpn, at)
     }
 
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
@@ -193,7 +177,7 @@ impl Ftl for Bast {
         let pages = u64::from(self.blocks.pages);
         self.blocks
             .data_table()
-            .and(Mapping::table(logs, u64::from(self.blocks.all_blocks())))
+            .and(Mapping::table(logs, u64::from(self.blocks.all_blocks)))
             .and(Mapping::table(logs, self.log_of.len() as u64))
             .and(Mapping::table(logs * pages, pages + 1))
     }

@@ -27,7 +27,6 @@ struct BlockLevel {
     blocks: Blocks,
 }
 
-/// Builds the layer.
 pub(super) fn make(_: &mut Spec, nand: &Nand, logical_pages: u32) -> Result<Box<dyn Ftl>, Error> {
     Ok(Box::new(BlockLevel {
         blocks: Blocks::new(NAME, nand, logical_pages, 0)?,
@@ -35,14 +34,6 @@ pub(super) fn make(_: &mut Spec, nand: &Nand, logical_pages: u32) -> Result<Box<
 }
 
 impl Ftl for BlockLevel {
-    fn spec(&self) -> Spec {
-        Spec::plain(NAME)
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.blocks.logical_pages
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
         let blocks = &mut self.blocks;
         if let Some(page) = blocks.home(nand, lpn) {
@@ -65,10 +56,6 @@ impl Ftl for BlockLevel {
         blocks.data[lbn as usize] = new;
         blocks.counts.full_merges += 1;
         blocks.release(nand, old, done)
-    }
-
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        self.blocks.read(nand, lpn, at)
     }
 
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {

@@ -11,6 +11,7 @@
 //! paper states DFTL's shares; the protected segment is half of the table.
 
 use crate::geometry::{Lpn, NONE};
+use crate::lists::Lists;
 
 const PROBATION: usize = 0;
 const PROTECTED: usize = 1;
@@ -18,52 +19,43 @@ const PROTECTED: usize = 1;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     lpn: Lpn,
-    before: u32,
-    after: u32,
-    segment: u8,
+    is_protected: bool,
     dirty: bool,
 }
-
-/// A segment: its entries from the most recently used to the least recently used.
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    first: u32,
-    last: u32,
-    len: u32,
-}
-
-const EMPTY: Segment = Segment {
-    first: NONE,
-    last: NONE,
-    len: 0,
-};
 
 /// Cached entries by logical page.
 #[derive(Clone, Debug)]
 pub(super) struct Cmt {
-    capacity: u32,
     /// The slot of each logical page's entry, or [`NONE`].
     slot_of: Vec<u32>,
     slots: Vec<Entry>,
     unused: Vec<u32>,
-    segments: [Segment; 2],
+    /// The slots of both segments, the least recently used first.
+    segments: Lists,
+    /// Entries in the protected segment.
+    protected: usize,
 }
 
 impl Cmt {
     /// A table for `capacity` entries, at least one, of `logical_pages`.
     pub fn new(capacity: u32, logical_pages: u32) -> Self {
+        let empty = Entry {
+            lpn: NONE,
+            is_protected: false,
+            dirty: false,
+        };
         Self {
-            capacity,
             slot_of: vec![NONE; logical_pages as usize],
-            slots: Vec::new(),
-            unused: Vec::new(),
-            segments: [EMPTY; 2],
+            slots: vec![empty; capacity as usize],
+            unused: (0..capacity).rev().collect(),
+            segments: Lists::new(capacity as usize, 2),
+            protected: 0,
         }
     }
 
     /// Whether there is room for one more.
     pub fn has_room(&self) -> bool {
-        self.segments[PROBATION].len + self.segments[PROTECTED].len < self.capacity
+        !self.unused.is_empty()
     }
 
     /// Whether it holds the entry of a page.
@@ -79,8 +71,9 @@ impl Cmt {
         }
         self.unlink(slot);
         self.link(slot, PROTECTED);
-        if self.segments[PROTECTED].len > self.capacity / 2 {
-            let demoted = self.segments[PROTECTED].last;
+        if self.protected > self.slots.len() / 2
+            && let Some(demoted) = self.segments.front(PROTECTED)
+        {
             self.unlink(demoted);
             self.link(demoted, PROBATION);
         }
@@ -89,36 +82,17 @@ impl Cmt {
 
     /// Adds the entry of a page as the flash has it. There must be room.
     pub fn insert(&mut self, lpn: Lpn) {
-        let entry = Entry {
-            lpn,
-            before: NONE,
-            after: NONE,
-            segment: PROBATION as u8,
-            dirty: false,
-        };
-        let slot = match self.unused.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = entry;
-                slot
-            }
-            None => {
-                self.slots.push(entry);
-                self.slots.len() as u32 - 1
-            }
-        };
+        let slot = self.unused.pop().expect("there is room");
+        let entry = &mut self.slots[slot as usize];
+        (entry.lpn, entry.dirty) = (lpn, false);
         self.slot_of[lpn as usize] = slot;
         self.link(slot, PROBATION);
     }
 
     /// The entry that leaves next: its page, and whether it is newer than on the flash.
     pub fn victim(&self) -> Option<(Lpn, bool)> {
-        let [probation, protected] = self.segments;
-        let slot = if probation.len > 0 {
-            probation.last
-        } else {
-            protected.last
-        };
-        let entry = self.slots.get(slot as usize)?;
+        let [probation, protected] = [PROBATION, PROTECTED].map(|list| self.segments.front(list));
+        let entry = self.slots[probation.or(protected)? as usize];
         Some((entry.lpn, entry.dirty))
     }
 
@@ -146,46 +120,18 @@ impl Cmt {
 
     /// Drops everything.
     pub fn clear(&mut self) {
-        self.slot_of.fill(NONE);
-        self.slots.clear();
-        self.unused.clear();
-        self.segments = [EMPTY; 2];
+        *self = Self::new(self.slots.len() as u32, self.slot_of.len() as u32);
     }
 
     fn link(&mut self, slot: u32, segment: usize) {
-        let list = &mut self.segments[segment];
-        let second = std::mem::replace(&mut list.first, slot);
-        list.len += 1;
-        if second == NONE {
-            list.last = slot;
-        } else {
-            self.slots[second as usize].before = slot;
-        }
-        let entry = &mut self.slots[slot as usize];
-        entry.before = NONE;
-        entry.after = second;
-        entry.segment = segment as u8;
+        self.segments.push_back(segment, slot);
+        self.slots[slot as usize].is_protected = segment == PROTECTED;
+        self.protected += usize::from(segment == PROTECTED);
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Entry {
-            before,
-            after,
-            segment,
-            ..
-        } = self.slots[slot as usize];
-        let list = &mut self.segments[segment as usize];
-        list.len -= 1;
-        if before == NONE {
-            list.first = after;
-        } else {
-            self.slots[before as usize].after = after;
-        }
-        if after == NONE {
-            list.last = before;
-        } else {
-            self.slots[after as usize].before = before;
-        }
+        self.segments.unlink(slot);
+        self.protected -= usize::from(self.slots[slot as usize].is_protected);
     }
 }
 

@@ -67,7 +67,6 @@ struct Dftl {
     counts: FtlCounts,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,
@@ -256,14 +255,6 @@ impl Dftl {
 }
 
 impl Ftl for Dftl {
-    fn spec(&self) -> Spec {
-        Spec::plain(NAME).with("cmt-bytes", self.cmt_bytes)
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.logical_pages
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
         let ready = self.make_room(nand, at);
         let ready = self.look_up(nand, lpn, ready);

@@ -16,7 +16,6 @@
 
 use std::collections::VecDeque;
 
-use crate::ftl::isolation::Isolation;
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
 use crate::geometry::{Block, Lpn, Ppn};
@@ -29,7 +28,6 @@ pub(super) const NAME: &str = "fast";
 
 /// FAST, and FASTer, which adds the isolation area (`faster.rs`).
 pub(super) struct Fast {
-    name: &'static str,
     blocks: Blocks,
     log_blocks: u32,
     /// The logical block that is written in order, and its log block.
@@ -37,10 +35,11 @@ pub(super) struct Fast {
     /// Random log blocks, the oldest first. Pages are appended to the last.
     random: VecDeque<Block>,
     random_blocks: u32,
-    isolation: Isolation,
+    /// FASTer's log blocks of pages with a second chance, the oldest first.
+    isolated: VecDeque<Block>,
+    isolation_blocks: u32,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,
@@ -58,7 +57,7 @@ pub(super) fn make(
 
 impl Fast {
     pub(super) fn new(
-        name: &'static str,
+        name: &str,
         nand: &Nand,
         logical_pages: u32,
         log_blocks: u32,
@@ -71,13 +70,13 @@ impl Fast {
             )));
         }
         Ok(Self {
-            name,
             blocks: Blocks::new(name, nand, logical_pages, log_blocks)?,
             log_blocks,
             sequential: None,
             random: VecDeque::new(),
             random_blocks: log_blocks - 1 - isolation_blocks,
-            isolation: Isolation::new(isolation_blocks),
+            isolated: VecDeque::new(),
+            isolation_blocks,
         })
     }
 
@@ -115,27 +114,33 @@ impl Fast {
         let Some(victim) = self.random.pop_front() else {
             return at;
         };
-        if self.isolation.most() > 0 {
+        if self.isolation_blocks > 0 {
             self.isolate(nand, victim, at)
         } else {
             self.merge_all(nand, victim, at)
         }
     }
 
+    /// Whether another isolated log block needs the place of the oldest.
+    fn isolation_is_full(&self) -> bool {
+        self.isolated.len() == self.isolation_blocks as usize
+    }
+
     /// Copies the valid pages of a log block to the isolation area, and erases it.
     fn isolate(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
         let (mut ready, mut done) = (at, at);
         for lpn in self.blocks.live_in(nand, victim) {
-            let to = match self.isolation.next_page(&mut self.blocks, nand) {
+            let last = self.isolated.back().copied();
+            let to = match last.and_then(|last| self.blocks.append(nand, last)) {
                 Some(page) => page,
                 None => {
-                    if self.isolation.is_full()
-                        && let Some(oldest) = self.isolation.take_oldest()
+                    if self.isolation_is_full()
+                        && let Some(oldest) = self.isolated.pop_front()
                     {
                         ready = self.merge_all(nand, oldest, done);
                     }
                     let block = self.blocks.take();
-                    self.isolation.add(block);
+                    self.isolated.push_back(block);
                     nand.geometry().first_page(block)
                 }
             };
@@ -167,18 +172,6 @@ impl Fast {
 }
 
 impl Ftl for Fast {
-    fn spec(&self) -> Spec {
-        let spec = Spec::plain(self.name).with("log-blocks", self.log_blocks);
-        match self.isolation.most() {
-            0 => spec,
-            most => spec.with("isolation-blocks", most),
-        }
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.blocks.logical_pages
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
         let (lbn, within) = self.blocks.split(lpn);
         let own = self.sequential.filter(|(owner, _)| *owner == lbn);
@@ -204,10 +197,6 @@ impl Ftl for Fast {
         self.blocks.program(nand, lpn, page, ready)
     }
 
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        self.blocks.read(nand, lpn, at)
-    }
-
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
         if self.blocks.forget(lpn) {
             let (lbn, _) = self.blocks.split(lpn);
@@ -224,14 +213,14 @@ impl Ftl for Fast {
         self.sequential = None;
         let found = self.blocks.scan(nand);
         self.random = self.blocks.adopt(nand, found).into();
-        self.isolation.clear();
+        self.isolated.clear();
         // The two kinds of log blocks can't be distinguished, so the oldest are assumed to be
         // isolated.
         while self.random.len() > self.random_blocks as usize {
-            if self.isolation.is_full() {
+            if self.isolation_is_full() {
                 self.reclaim(nand, 0);
             } else if let Some(block) = self.random.pop_front() {
-                self.isolation.add(block);
+                self.isolated.push_back(block);
             }
         }
     }

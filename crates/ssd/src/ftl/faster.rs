@@ -3,7 +3,7 @@
 //!
 //! Idea: in workloads such as OLTP many pages that are still valid when their log block is
 //! reclaimed are overwritten soon after. So they are not merged but copied to the isolation area, a
-//! separate queue of log blocks (`isolation.rs`). Most become invalid there. Pages that are still
+//! separate queue of log blocks (in `fast.rs`). Most become invalid there. Pages that are still
 //! valid when the area's oldest block must be freed are merged fully.
 //!
 //! Source: S.-P. Lim, S.-W. Lee, B. Moon, "FASTer FTL for enterprise-class flash memory SSDs",
@@ -21,7 +21,6 @@ use crate::spec::Spec;
 /// Its name in specifications.
 pub(super) const NAME: &str = "faster";
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,

@@ -23,7 +23,6 @@ impl FreeBlocks {
         }
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.heap.len()
     }

@@ -57,7 +57,6 @@ struct Last {
     clock: u64,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,
@@ -183,18 +182,6 @@ impl Last {
 }
 
 impl Ftl for Last {
-    fn spec(&self) -> Spec {
-        Spec::plain(NAME)
-            .with("log-blocks", self.log_blocks)
-            .with("sequential-blocks", self.sequential_blocks)
-            .with("hot-blocks", self.random[HOT].most)
-            .with("threshold", self.threshold)
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.blocks.logical_pages
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
         let follows = self.previous != NONE && lpn == self.previous + 1;
         self.in_a_row = if follows { self.in_a_row + 1 } else { 1 };
@@ -217,10 +204,6 @@ impl Ftl for Last {
         } else {
             self.write_random(nand, lpn, at)
         }
-    }
-
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        self.blocks.read(nand, lpn, at)
     }
 
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {

@@ -33,9 +33,7 @@ const SPARE: u32 = 2;
 /// Data blocks, erased blocks, and where each page's newest version lies.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
-    /// Pages in a block.
     pub pages: u32,
-    /// Logical pages.
     pub logical_pages: u32,
     /// The newest version of each page, or [`NONE`] if it was never written or was trimmed.
     pub newest: Vec<Ppn>,
@@ -47,7 +45,7 @@ pub(super) struct Blocks {
     pub free: FreeBlocks,
     /// Merges so far.
     pub counts: FtlCounts,
-    all_blocks: u32,
+    pub all_blocks: u32,
 }
 
 /// The programmed pages of a block.
@@ -93,7 +91,6 @@ pub(super) fn newest_versions(nand: &Nand, numbers: u32) -> Vec<Ppn> {
 /// A block with newest versions after a power cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecoveredBlock {
-    /// Its number.
     pub block: Block,
     /// The sequence number of its latest page.
     pub last: u64,
@@ -132,14 +129,6 @@ impl Blocks {
     pub fn locate(&self, lpn: Lpn) -> Option<Ppn> {
         let page = self.newest[lpn as usize];
         (page != NONE).then_some(page)
-    }
-
-    /// Reads a page for the host.
-    pub fn read(&self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        match self.locate(lpn) {
-            Some(page) => (Some(page), nand.read(page, at, Cause::Host)),
-            None => (None, at),
-        }
     }
 
     /// Programs the host's page.
@@ -221,11 +210,7 @@ impl Blocks {
         if self.data[lbn as usize] == NONE {
             self.data[lbn as usize] = self.take();
         }
-        self.place(nand, self.data[lbn as usize], within)
-    }
-
-    /// A page of a block, if it can still be programmed.
-    pub fn place(&self, nand: &Nand, block: Block, within: u32) -> Option<Ppn> {
+        let block = self.data[lbn as usize];
         (nand.next_page(block) <= within).then(|| nand.geometry().first_page(block) + within)
     }
 
@@ -340,14 +325,6 @@ impl Blocks {
             .is_some_and(|page| nand.geometry().block_of(page) == block)
     }
 
-    /// Whether no page's newest version lies in a block.
-    pub fn is_dead(&self, nand: &Nand, block: Block) -> bool {
-        let first = nand.geometry().first_page(block);
-        (first..)
-            .zip(nand.spare(block))
-            .all(|(page, lpn)| *lpn == NONE || self.newest[*lpn as usize] != page)
-    }
-
     /// After a power cut: finds the newest version of every page, and erases blocks without any.
     /// Pages that an interrupted merge left are copies or older versions, so they go too. Blocks
     /// with newest versions are returned in the order of their numbers.
@@ -421,7 +398,7 @@ impl Blocks {
         others.sort_by_key(|found| (found.last, found.block));
         let mut logs = Vec::new();
         for RecoveredBlock { block, .. } in others {
-            if self.is_dead(nand, block) {
+            if self.live_in(nand, block).is_empty() {
                 // A merge above took its last newest version.
                 self.release(nand, block, 0);
             } else {
@@ -431,12 +408,6 @@ impl Blocks {
         logs
     }
 
-    /// Blocks in all.
-    pub fn all_blocks(&self) -> u32 {
-        self.all_blocks
-    }
-
-    /// The table of data blocks.
     pub fn data_table(&self) -> Mapping {
         Mapping::table(self.data.len() as u64, u64::from(self.all_blocks))
     }

@@ -108,8 +108,7 @@ pub(super) fn make(
     nand: &Nand,
     logical_pages: u32,
 ) -> Result<Box<dyn Ftl>, Error> {
-    let gc: String = spec.take("gc", "greedy".to_owned())?;
-    let policy = Policy::parse(&gc, spec.take_optional("d")?, spec.take_optional("window")?)?;
+    let policy = Policy::take(spec)?;
     let streams: u32 = spec.take("streams", 1)?;
     let separate = spec.take("separate", false)?;
     let reserve: u32 = spec.take("reserve", 1)?;
@@ -293,26 +292,6 @@ impl Page {
 }
 
 impl Ftl for Page {
-    fn spec(&self) -> Spec {
-        let policy = self.victims.policy();
-        let spec = Spec::plain(NAME).with("gc", policy.name());
-        let spec = match policy {
-            Policy::DChoices { choices } => spec.with("d", choices),
-            Policy::Windowed { window } => spec.with("window", window),
-            _ => spec,
-        };
-        let spec = spec
-            .with("streams", self.streams)
-            .with("separate", self.separate)
-            .with("reserve", self.reserve)
-            .with("background", self.background);
-        self.size.shown(spec)
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.places.len() as u32
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, stream: u16, at: Time) -> Time {
         let stream = usize::from(stream) % self.streams as usize;
         let plane = self.take_turn(nand, stream, at);
@@ -369,13 +348,6 @@ impl Ftl for Page {
                     self.victims.close(block);
                 }
             }
-        }
-    }
-
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        match self.places[lpn as usize] {
-            NONE => (None, at),
-            page => (Some(page), nand.read(page, at, Cause::Host)),
         }
     }
 

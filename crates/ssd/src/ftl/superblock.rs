@@ -52,7 +52,6 @@ struct Superblocks {
     clock: u64,
 }
 
-/// Builds the layer.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,
@@ -218,16 +217,6 @@ impl Superblocks {
 }
 
 impl Ftl for Superblocks {
-    fn spec(&self) -> Spec {
-        Spec::plain(NAME)
-            .with("log-blocks", self.log_blocks)
-            .with("size", self.size)
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.blocks.logical_pages
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
         let of = self.super_of(lpn);
         self.clock += 1;
@@ -280,10 +269,6 @@ impl Ftl for Superblocks {
                 self.supers[of].age = self.clock;
             }
         }
-    }
-
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        self.blocks.read(nand, lpn, at)
     }
 
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
@@ -359,7 +344,7 @@ impl Ftl for Superblocks {
     fn mapping(&self) -> Mapping {
         // In RAM: the physical blocks of each superblock. In the spare areas: for each page, its
         // block in the superblock, and its page in the block.
-        let all_blocks = u64::from(self.blocks.all_blocks());
+        let all_blocks = u64::from(self.blocks.all_blocks);
         let blocks = self.blocks.data.len() as u64 + u64::from(self.log_blocks);
         let places = u64::from(self.size + self.log_blocks) * u64::from(self.blocks.pages);
         let in_spare = Mapping::table(u64::from(self.blocks.logical_pages), places);
@@ -381,16 +366,7 @@ mod tests {
     const LOGICAL: u32 = 200;
 
     fn drive() -> (Nand, Superblocks) {
-        let geometry = Geometry {
-            channels: 1,
-            dies: 1,
-            planes: 1,
-            blocks: 40,
-            pages: 8,
-            page_bytes: 4096,
-            spare_bytes: 0,
-        };
-        let nand = Nand::new(geometry, None, &Endurance::default(), 0).unwrap();
+        let nand = Nand::new(Geometry::one_plane(40, 8), None, &Endurance::default(), 0).unwrap();
         let blocks = Blocks::new(NAME, &nand, LOGICAL, 5).unwrap();
         let supers = blocks.data.len().div_ceil(3);
         let layer = Superblocks {

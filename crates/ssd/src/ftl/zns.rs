@@ -177,25 +177,9 @@ impl Zns {
         }
         (keep, drop)
     }
-
-    fn locate_page(&self, lpn: Lpn) -> Option<Ppn> {
-        if !self.live[lpn as usize] {
-            return None;
-        }
-        let zone = &self.zones[(lpn / self.pages) as usize];
-        Some(self.page_on(&zone.blocks, lpn % self.pages))
-    }
 }
 
 impl Ftl for Zns {
-    fn spec(&self) -> Spec {
-        Spec::plain(NAME).with("blocks", self.blocks)
-    }
-
-    fn logical_pages(&self) -> u32 {
-        self.live.len() as u32
-    }
-
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _: u16, at: Time) -> Time {
         if nand.is_off() {
             return at;
@@ -217,13 +201,6 @@ impl Ftl for Zns {
         done
     }
 
-    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-        match self.locate_page(lpn) {
-            None => (None, at),
-            Some(page) => (Some(page), nand.read(page, at, Cause::Host)),
-        }
-    }
-
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
         if nand.is_off() || !std::mem::replace(&mut self.live[lpn as usize], false) {
             return at;
@@ -236,8 +213,13 @@ impl Ftl for Zns {
         let blocks = std::mem::take(zone).blocks;
         self.give(nand, blocks, at, Cause::Host)
     }
+
     fn locate(&self, lpn: Lpn) -> Option<Ppn> {
-        self.locate_page(lpn)
+        if !self.live[lpn as usize] {
+            return None;
+        }
+        let zone = &self.zones[(lpn / self.pages) as usize];
+        Some(self.page_on(&zone.blocks, lpn % self.pages))
     }
 
     fn recover(&mut self, nand: &mut Nand) {

@@ -157,7 +157,6 @@ impl Remap {
         self.worn_out.as_deref()
     }
 
-    /// Whether programs can fail at all.
     #[inline]
     pub(super) fn programs_fail(&self) -> bool {
         self.endurance.program_failure > 0.0
@@ -167,7 +166,6 @@ impl Remap {
         self.programs_fail() && self.rng.next_f64() < self.endurance.program_failure
     }
 
-    /// The life of a physical block.
     fn life(&self, physical: u32) -> u32 {
         let Endurance {
             cycles,

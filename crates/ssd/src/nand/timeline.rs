@@ -93,8 +93,15 @@ impl Timeline {
         plane.free
     }
 
-    /// Reads a page from cells that take `cell_ns`.
-    pub(crate) fn read_in(&mut self, plane: u32, channel: u32, at: Time, cell_ns: Time) -> Time {
+    /// Reads a page, from cells that take `cell_ns` if these are not the usual ones.
+    pub(crate) fn read(
+        &mut self,
+        plane: u32,
+        channel: u32,
+        at: Time,
+        cell_ns: Option<Time>,
+    ) -> Time {
+        let cell_ns = cell_ns.unwrap_or(self.timing.read_ns);
         self.busy.read_ns += cell_ns;
         self.busy.bus_ns += self.transfer;
         let cell = self.begin(plane, at) + cell_ns;
@@ -103,16 +110,15 @@ impl Timeline {
         end
     }
 
-    pub(crate) fn read(&mut self, plane: u32, channel: u32, at: Time) -> Time {
-        self.read_in(plane, channel, at, self.timing.read_ns)
-    }
-
-    pub(crate) fn program(&mut self, plane: u32, channel: u32, at: Time) -> Time {
-        self.program_in(plane, channel, at, self.timing.program_ns)
-    }
-
-    /// Programs a page into cells that take `cell_ns`.
-    pub(crate) fn program_in(&mut self, plane: u32, channel: u32, at: Time, cell_ns: Time) -> Time {
+    /// Programs a page, into cells that take `cell_ns` if these are not the usual ones.
+    pub(crate) fn program(
+        &mut self,
+        plane: u32,
+        channel: u32,
+        at: Time,
+        cell_ns: Option<Time>,
+    ) -> Time {
+        let cell_ns = cell_ns.unwrap_or(self.timing.program_ns);
         self.busy.program_ns += cell_ns;
         self.busy.bus_ns += self.transfer;
         let begin = self.begin(plane, at);
@@ -175,9 +181,11 @@ mod tests {
     #[test]
     fn planes_overlap_and_share_the_bus() {
         let mut time = timeline(false);
-        assert_eq!(time.program(0, 0, 0), 210_000);
-        assert_eq!(time.program(1, 0, 0), 220_000, "only its transfer waits");
-        assert_eq!(time.read(0, 0, 0), 245_000, "the plane is busy to 210,000");
+        assert_eq!(time.program(0, 0, 0, None), 210_000);
+        // Only its transfer waits.
+        assert_eq!(time.program(1, 0, 0, None), 220_000);
+        // The plane is busy to 210,000.
+        assert_eq!(time.read(0, 0, 0, None), 245_000);
         let busy = Busy {
             read_ns: 25_000,
             program_ns: 400_000,
@@ -191,7 +199,7 @@ mod tests {
     fn idle_time_pays_for_a_background_erase() {
         let mut time = timeline(true);
         assert_eq!(time.erase(0, 0), 0);
-        assert_eq!(time.program(0, 0, 1_000_000), 1_210_000);
+        assert_eq!(time.program(0, 0, 1_000_000, None), 1_210_000);
         // Of the last erase, 1,000,000 were paid, and 500,000 are due when the next erase comes.
         time.erase(0, 1_210_000);
         assert_eq!(time.free_at(0), 1_710_000);

@@ -5,6 +5,7 @@
 //!
 //! A whole number may also be text in the command line's grammar: `user_bytes = "256g"`.
 
+use senko_workload::units::nearest;
 use toml::{Table, Value};
 
 use crate::spec::{bytes, whole};
@@ -174,7 +175,7 @@ fn check(section: &str, table: &mut Table, keys: &[Key]) -> Result<(), String> {
     for (name, value) in table.iter_mut() {
         let Some((_, kind, _)) = keys.iter().find(|(known, ..)| known == name) else {
             let known: Vec<&str> = keys.iter().map(|key| key.0).collect();
-            let meant = match nearest(name, &known) {
+            let meant = match nearest(name, known.iter().copied()) {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("there are {}", known.join(", ")),
             };
@@ -231,29 +232,4 @@ fn check_value(name: &str, within: &str, value: &mut Value, kind: Kind) -> Resul
         Word(words) if value.as_str().is_some_and(|word| words.contains(&word)) => Ok(()),
         Word(words) => wrong(value, &format!("one of {}", words.join(", "))),
     }
-}
-
-/// The known name with the most similar spelling, if one is similar.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let plain = |text: &str| text.replace(['-', ' '], "_").to_ascii_lowercase();
-    let name = plain(name);
-    let near = known.iter().map(|known| (distance(&name, known), *known));
-    let (changes, best) = near.min()?;
-    (changes * 3 <= best.len().max(name.len())).then_some(best)
-}
-
-/// The number of letters to insert, delete or change to turn one word into the other (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = at + 1;
-        for (to, against) in other.iter().enumerate() {
-            let changed = corner + usize::from(letter != *against);
-            corner = row[to + 1];
-            row[to + 1] = changed.min(corner + 1).min(row[to] + 1);
-        }
-    }
-    row[other.len()]
 }

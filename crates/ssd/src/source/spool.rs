@@ -52,7 +52,6 @@ impl Spool {
         })
     }
 
-    /// Bytes of the copy.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -84,7 +83,6 @@ fn unnamed(folder: &Path) -> io::Result<File> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Reads the copy.
 pub(super) struct SpoolReader {
     file: Arc<File>,
     at: u64,

@@ -14,15 +14,15 @@
 //!
 //! Deviation: none.
 
-use super::fields::{self, Commas, MICROSECOND};
-use super::parser::{LineParser, Parsed, Raw, read_or_write, want};
+use super::fields::{self, MICROSECOND};
+use super::parser::{LineParser, Parsed, read_or_write, want};
 
 pub(super) struct Alibaba;
 
 impl LineParser for Alibaba {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = Commas::of(line);
+        let mut fields = fields::commas(line);
         let mut next = || fields.next().unwrap_or_default();
         let first = next();
         if first.eq_ignore_ascii_case(b"device_id") {
@@ -36,13 +36,6 @@ impl LineParser for Alibaba {
             fields::time(next(), MICROSECOND),
             "the timestamp is not a number"
         );
-        Parsed::Request(Raw {
-            time,
-            device,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        Parsed::request(time, device, op, offset, bytes)
     }
 }

@@ -20,8 +20,8 @@
 //! Deviations: the flush before a write with data is not separate from the write (nor is FUA);
 //! packet commands (N) are other events. The device is `major << 20 | minor`, as Linux numbers it.
 
-use super::fields::{self, SECOND, Words};
-use super::parser::{LineParser, Parsed, Raw, want};
+use super::fields::{self, SECOND};
+use super::parser::{LineParser, Parsed, want};
 use crate::Op;
 
 /// Bytes of a sector, in any block trace of Linux.
@@ -99,7 +99,7 @@ impl Blkparse {
 
 /// The action of a line, if the line is an event.
 pub(super) fn action(line: &[u8]) -> Option<&[u8]> {
-    let mut words = Words::of(line);
+    let mut words = fields::words(line);
     device(words.next()?)?;
     fields::uint(words.next()?)?;
     fields::uint(words.next()?)?;
@@ -119,7 +119,7 @@ fn device(word: &[u8]) -> Option<u32> {
 impl LineParser for Blkparse {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut words = Words::of(line);
+        let mut words = fields::words(line);
         let first = words.next().unwrap_or_default();
         if !first.first().is_some_and(u8::is_ascii_digit) {
             // Totals, and messages of blkparse.
@@ -178,13 +178,6 @@ impl LineParser for Blkparse {
             _ if flushes => Op::Flush,
             _ => return Parsed::Other,
         };
-        Parsed::Request(Raw {
-            time,
-            device,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        Parsed::request(time, device, op, offset, bytes)
     }
 }

@@ -9,9 +9,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// Bytes of the buffer.
 const CAPACITY: usize = 256 << 10;
-/// Bytes of the head.
 pub(super) const HEAD: usize = 64 << 10;
 /// A longer line than this is damaged, whatever it contains.
 pub(super) const MAX_LINE: usize = 64 << 10;

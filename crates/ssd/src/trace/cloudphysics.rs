@@ -16,8 +16,8 @@
 //! Deviation: requests of the same second come at once, since the format has no finer times; the
 //! binary format has.
 
-use super::fields::{self, Commas};
-use super::parser::{LineParser, Parsed, Raw, sectors, want};
+use super::fields;
+use super::parser::{LineParser, Parsed, want};
 use super::vscsi;
 
 pub(super) struct CloudPhysics {
@@ -28,7 +28,7 @@ pub(super) struct CloudPhysics {
 impl LineParser for CloudPhysics {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = Commas::of(line);
+        let mut fields = fields::commas(line);
         let mut next = || fields.next().unwrap_or_default();
         let first = next();
         if first.eq_ignore_ascii_case(b"version") {
@@ -48,13 +48,7 @@ impl LineParser for CloudPhysics {
         let Some(op) = vscsi::operation(command) else {
             return Parsed::Other;
         };
-        Parsed::Request(Raw {
-            time,
-            device: 0,
-            op,
-            offset: want!(sectors(lbn, self.sector), "the address is beyond 2^64"),
-            bytes,
-            stream: 0,
-        })
+        let offset = want!(lbn.checked_mul(self.sector), "the address is beyond 2^64");
+        Parsed::request(time, 0, op, offset, bytes)
     }
 }

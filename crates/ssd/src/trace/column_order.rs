@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use crate::Error;
 
-/// The most columns that a line may have.
 pub(super) const MAX_COLUMNS: usize = 16;
 
 /// The contents of the columns; `None` for an absent one.
@@ -17,7 +16,6 @@ pub struct Columns {
     pub(super) address: usize,
     pub(super) sectors: usize,
     pub(super) flag: usize,
-    /// The number of columns.
     pub(super) count: usize,
 }
 

@@ -18,9 +18,9 @@
 //! and the rate at the head of the trace.
 
 use super::column_order::{Columns, MAX_COLUMNS};
-use super::fields::{self, Fields, Stamp};
+use super::fields::{self, Stamp};
 use super::format::TraceSpec;
-use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
+use super::parser::{LineParser, Parsed, read_or_write, want};
 use super::unit::TimeUnit;
 use crate::Op;
 
@@ -32,7 +32,6 @@ pub(super) struct FiveColumns {
     pub columns: Columns,
     pub unit: TimeUnit,
     pub sector: u64,
-    /// The flag of a write.
     pub write: u64,
 }
 
@@ -72,7 +71,9 @@ impl FiveColumns {
             if let Parsed::Request(raw) = probe.line(line) {
                 requests += 1;
                 writes += u64::from(raw.op == Op::Write);
-                let flag = Fields::of(line).nth(self.columns.flag).unwrap_or_default();
+                let flag = fields::fields(line)
+                    .nth(self.columns.flag)
+                    .unwrap_or_default();
                 words += u64::from(fields::uint(flag).is_none());
                 first.get_or_insert(raw.time.ns);
                 last = raw.time.ns.max(last);
@@ -113,7 +114,7 @@ fn guess_columns(head: &[u8]) -> Columns {
     let mut can_be = [true; 5];
     let mut lines = 0;
     for line in rows(head) {
-        let words: Vec<&[u8]> = Fields::of(line).collect();
+        let words: Vec<&[u8]> = fields::fields(line).collect();
         if words.len() != usual.count {
             continue;
         }
@@ -146,7 +147,7 @@ pub(super) fn usual_columns(head: &[u8]) -> bool {
 /// Times with a decimal point are DiskSim's milliseconds.
 fn guess_unit(head: &[u8], columns: Columns) -> TimeUnit {
     let decimal = rows(head)
-        .filter_map(|line| Fields::of(line).nth(columns.time?))
+        .filter_map(|line| fields::fields(line).nth(columns.time?))
         .any(|word| word.contains(&b'.'));
     if decimal {
         TimeUnit::Milliseconds
@@ -160,7 +161,7 @@ impl LineParser for FiveColumns {
     fn line(&mut self, line: &[u8]) -> Parsed {
         let mut words = [&[][..]; MAX_COLUMNS];
         let mut count = 0;
-        for word in Fields::of(line) {
+        for word in fields::fields(line) {
             if count == self.columns.count {
                 return Parsed::Damaged("there are more columns than expected");
             }
@@ -195,14 +196,10 @@ impl LineParser for FiveColumns {
             b"0" | b"1" => Op::Read,
             word => want!(read_or_write(word), "the flag is neither 0 nor 1"),
         };
-        Parsed::Request(Raw {
-            time,
-            device,
-            op,
-            offset: want!(sectors(address, self.sector), "the address is beyond 2^64"),
-            bytes: want!(sectors(size, self.sector), "the size is beyond 2^64"),
-            stream: 0,
-        })
+        let offset = address.checked_mul(self.sector);
+        let offset = want!(offset, "the address is beyond 2^64");
+        let bytes = want!(size.checked_mul(self.sector), "the size is beyond 2^64");
+        Parsed::request(time, device, op, offset, bytes)
     }
 
     fn timed(&self) -> bool {

@@ -142,33 +142,24 @@ fn by_heading(first: &[u8], lines: &[&[u8]]) -> Option<Format> {
     if first.starts_with(fio::START) {
         return Some(Format::Fio);
     }
-    if lines.contains(&&b"BeginHeader"[..])
-        || lines
-            .iter()
-            .any(|line| line.starts_with(b"DiskRead,") || line.starts_with(b"DiskWrite,"))
-    {
+    const EVENTS: [&[u8]; 2] = [b"DiskRead,", b"DiskWrite,"];
+    let is_event = |line: &&[u8]| EVENTS.iter().any(|event| line.starts_with(event));
+    if lines.contains(&&b"BeginHeader"[..]) || lines.iter().any(is_event) {
         return Some(Format::Etw);
     }
-    let starts = |heading: &[u8]| {
-        first
-            .get(..heading.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(heading))
-    };
-    if starts(b"timestamp,offset,size,iotype") {
-        Some(Format::Tencent)
-    } else if starts(b"block_id io_offset") {
-        Some(Format::Tectonic)
-    } else if starts(b"version,time,op,size") {
-        Some(Format::CloudPhysics)
-    } else if starts(b"timestamp,response,iotype") {
-        Some(Format::Systor)
-    } else if starts(b"timestamp,hostname,") {
-        Some(Format::Msr)
-    } else if starts(b"device_id,opcode,") {
-        Some(Format::Alibaba)
-    } else {
-        None
-    }
+    const HEADINGS: [(&[u8], Format); 6] = [
+        (b"timestamp,offset,size,iotype", Format::Tencent),
+        (b"block_id io_offset", Format::Tectonic),
+        (b"version,time,op,size", Format::CloudPhysics),
+        (b"timestamp,response,iotype", Format::Systor),
+        (b"timestamp,hostname,", Format::Msr),
+        (b"device_id,opcode,", Format::Alibaba),
+    ];
+    let found = HEADINGS.iter().find(|(heading, _)| {
+        let start = first.get(..heading.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(heading))
+    });
+    found.map(|(_, format)| *format)
 }
 
 /// How many lines are requests (in blkparse's text: events) for a format's parser, and whether they
@@ -182,9 +173,7 @@ fn weigh(format: Format, lines: &[&[u8]]) -> (usize, Grade) {
             return (count(&|line| blkparse::action(line).is_some()), Grade::Good);
         }
         Format::Lis => count(&is_lis),
-        Format::Tectonic => {
-            count(&|line| fields::Fields::of(line).count() >= tectonic::LEAST_COLUMNS)
-        }
+        Format::Tectonic => count(&|line| fields::fields(line).count() >= tectonic::LEAST_COLUMNS),
         _ => lines.len(),
     };
     if own * 2 < lines.len() || own == 0 {
@@ -207,8 +196,8 @@ fn weigh(format: Format, lines: &[&[u8]]) -> (usize, Grade) {
 
 /// Four numbers: the parser itself needs only two.
 fn is_lis(line: &[u8]) -> bool {
-    let words = fields::Words::of(line);
-    words.clone().count() == 4 && words.clone().all(|word| fields::uint(word).is_some())
+    let mut words = fields::words(line);
+    words.clone().count() == 4 && words.all(|word| fields::uint(word).is_some())
 }
 
 /// A parser of a text format for a trace that starts with `head`, and its guesses. `None` for a

@@ -25,8 +25,8 @@
 //! Deviation: Windows logs an event when the request completes, so `TimeStamp` is late by
 //! `ElapsedTime`. It is used unchanged, because the lines would not be in order otherwise.
 
-use super::fields::{self, Commas, MICROSECOND};
-use super::parser::{LineParser, Parsed, Raw, want};
+use super::fields::{self, MICROSECOND};
+use super::parser::{LineParser, Parsed, want};
 use crate::Op;
 
 /// Most columns of a line; further ones are ignored.
@@ -76,9 +76,9 @@ impl Etw {
 
     /// Takes the columns of one kind of event from its line of the header.
     fn header(&mut self, line: &[u8]) -> Parsed {
-        let kind = Commas::of(line).next().unwrap_or_default();
+        let kind = fields::commas(line).next().unwrap_or_default();
         let place = |name: &[u8]| {
-            Commas::of(line)
+            fields::commas(line)
                 .take(MAX_COLUMNS)
                 .position(|column| column.eq_ignore_ascii_case(name))
         };
@@ -121,7 +121,7 @@ impl LineParser for Etw {
 
 impl Etw {
     fn event(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = Commas::of(line).take(MAX_COLUMNS).enumerate();
+        let mut fields = fields::commas(line).take(MAX_COLUMNS).enumerate();
         let (op, places) = match fields.next().map(|(_, kind)| kind).unwrap_or_default() {
             b"DiskRead" => (Op::Read, self.read),
             b"DiskWrite" => (Op::Write, self.write),
@@ -160,13 +160,6 @@ impl Etw {
                 want!(fields::hex(size), "the IOSize is not a hexadecimal number"),
             )
         };
-        Parsed::Request(Raw {
-            time,
-            device,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        Parsed::request(time, device, op, offset, bytes)
     }
 }

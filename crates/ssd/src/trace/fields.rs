@@ -124,106 +124,36 @@ pub(super) fn time(field: &[u8], unit_ns: u64) -> Option<Stamp> {
 }
 
 /// The fields between commas, without the spaces around them.
-#[derive(Clone)]
-pub(super) struct Commas<'a> {
-    rest: Option<&'a [u8]>,
-}
-
-impl<'a> Commas<'a> {
-    #[inline]
-    pub(super) fn of(line: &'a [u8]) -> Commas<'a> {
-        Commas { rest: Some(line) }
-    }
-}
-
-impl<'a> Iterator for Commas<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let line = self.rest?;
-        // Fields are short, so a plain loop is faster than calling a vector search.
-        let field = match line.iter().position(|&byte| byte == b',') {
-            Some(at) => {
-                self.rest = Some(&line[at + 1..]);
-                &line[..at]
-            }
-            None => {
-                self.rest = None;
-                line
-            }
-        };
-        Some(field.trim_ascii())
-    }
+#[inline]
+pub(super) fn commas(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // Fields are short, so a plain loop is faster than a vector search for each.
+    line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
 /// The words between spaces and tabs.
-#[derive(Clone)]
-pub(super) struct Words<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Words<'a> {
-    #[inline]
-    pub(super) fn of(line: &'a [u8]) -> Words<'a> {
-        Words { rest: line }
-    }
-}
-
-impl<'a> Iterator for Words<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let start = self
-            .rest
-            .iter()
-            .position(|byte| !byte.is_ascii_whitespace())?;
-        let line = &self.rest[start..];
-        let end = line
-            .iter()
-            .position(u8::is_ascii_whitespace)
-            .unwrap_or(line.len());
-        self.rest = &line[end..];
-        Some(&line[..end])
-    }
+#[inline]
+pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    let parts = line.split(u8::is_ascii_whitespace);
+    parts.filter(|word| !word.is_empty())
 }
 
 /// The fields of a line: separated by commas if it has any, otherwise by spaces and tabs.
-#[derive(Clone)]
-pub(super) enum Fields<'a> {
-    Commas(Commas<'a>),
-    Words(Words<'a>),
-}
-
-impl<'a> Fields<'a> {
-    #[inline]
-    pub(super) fn of(line: &'a [u8]) -> Fields<'a> {
-        if memchr::memchr(b',', line).is_some() {
-            Fields::Commas(Commas::of(line))
-        } else {
-            Fields::Words(Words::of(line))
-        }
-    }
-}
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        match self {
-            Fields::Commas(fields) => fields.next(),
-            Fields::Words(words) => words.next(),
-        }
-    }
+#[inline]
+pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let has_commas = memchr::memchr(b',', line).is_some();
+    let parts = line.split(move |byte| match has_commas {
+        true => *byte == b',',
+        false => byte.is_ascii_whitespace(),
+    });
+    let parts = parts.map(<[u8]>::trim_ascii);
+    parts.filter(move |part| has_commas || !part.is_empty())
 }
 
 /// Whether a line is a heading: no field begins with a digit, and at least one begins with a
 /// letter.
 pub(super) fn is_heading(line: &[u8]) -> bool {
     let mut letters = false;
-    for field in Fields::of(line) {
+    for field in fields(line) {
         match field.first() {
             Some(first) if first.is_ascii_alphabetic() => letters = true,
             Some(first) if first.is_ascii_digit() || b"-+.".contains(first) => return false,
@@ -281,13 +211,13 @@ mod tests {
 
     #[test]
     fn splits() {
-        let commas: Vec<&[u8]> = Commas::of(b"a, b ,,c").collect();
-        assert_eq!(commas, [&b"a"[..], b"b", b"", b"c"]);
-        let words: Vec<&[u8]> = Words::of(b"  1\t 22  x ").collect();
-        assert_eq!(words, [&b"1"[..], b"22", b"x"]);
-        let either: Vec<&[u8]> = Fields::of(b"1, 2 3 ,4").collect();
+        let by_commas: Vec<&[u8]> = commas(b"a, b ,,c").collect();
+        assert_eq!(by_commas, [&b"a"[..], b"b", b"", b"c"]);
+        let between: Vec<&[u8]> = words(b"  1\t 22  x ").collect();
+        assert_eq!(between, [&b"1"[..], b"22", b"x"]);
+        let either: Vec<&[u8]> = fields(b"1, 2 3 ,4").collect();
         assert_eq!(either, [&b"1"[..], b"2 3", b"4"]);
-        assert_eq!(Fields::of(b"1 2\t3").count(), 3);
+        assert_eq!(fields(b" 1 2\t3").count(), 3);
         assert!(is_heading(b"time, device,address"));
         assert!(!is_heading(b"time 17 R"));
         assert!(!is_heading(b"-.5,x"));

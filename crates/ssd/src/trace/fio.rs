@@ -21,8 +21,8 @@
 
 use std::collections::HashMap;
 
-use super::fields::{self, MICROSECOND, Stamp, Words};
-use super::parser::{LineParser, Parsed, Raw, want};
+use super::fields::{self, MICROSECOND, Stamp};
+use super::parser::{LineParser, Parsed, want};
 use crate::Op;
 
 /// How a log starts, before the version.
@@ -99,7 +99,7 @@ impl LineParser for Fio {
         if self.version == 0 || line.starts_with(START) {
             return self.first_line(line);
         }
-        let mut words = Words::of(line);
+        let mut words = fields::words(line);
         let mut next = || words.next().unwrap_or_default();
         let mut time = Stamp::at(self.now);
         if self.version == 3 {
@@ -138,14 +138,8 @@ impl LineParser for Fio {
                 want!(fields::uint(length), "the length is not a number"),
             )
         };
-        Parsed::Request(Raw {
-            time,
-            device: want!(self.file(name), "there are more than 65,536 files"),
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        let device = want!(self.file(name), "there are more than 65,536 files");
+        Parsed::request(time, device, op, offset, bytes)
     }
 
     fn timed(&self) -> bool {

@@ -14,8 +14,8 @@
 //!
 //! Deviation: a process name may hold spaces: the fields after it are found from the R or W.
 
-use super::fields::{self, Stamp, Words};
-use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
+use super::fields::{self, Stamp};
+use super::parser::{LineParser, Parsed, read_or_write, want};
 
 /// Words of a line that are parsed.
 const MAX_WORDS: usize = 24;
@@ -29,7 +29,7 @@ impl LineParser for Fiu {
     fn line(&mut self, line: &[u8]) -> Parsed {
         let mut words = [&[][..]; MAX_WORDS];
         let mut count = 0;
-        for word in Words::of(line).take(MAX_WORDS) {
+        for word in fields::words(line).take(MAX_WORDS) {
             words[count] = word;
             count += 1;
         }
@@ -53,13 +53,8 @@ impl LineParser for Fiu {
             number(at + 2).filter(|&minor| minor < 1 << 20),
             "the minor number is not a number below 2^20"
         );
-        Parsed::Request(Raw {
-            time: Stamp::at(ns),
-            device: major << 20 | minor,
-            op,
-            offset: want!(sectors(lba, self.sector), "the address is beyond 2^64"),
-            bytes: want!(sectors(size, self.sector), "the size is beyond 2^64"),
-            stream: 0,
-        })
+        let offset = want!(lba.checked_mul(self.sector), "the address is beyond 2^64");
+        let bytes = want!(size.checked_mul(self.sector), "the size is beyond 2^64");
+        Parsed::request(Stamp::at(ns), major << 20 | minor, op, offset, bytes)
     }
 }

@@ -25,7 +25,6 @@ use std::str::FromStr;
 use crate::spec::Spec;
 use crate::{Error, Op, Request};
 
-/// How devices are folded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Devices {
     /// They share the drive's addresses.
@@ -53,10 +52,8 @@ pub const DEFAULT_EXTENT: u64 = 1 << 20;
 /// Smaller extents than a sector only cost memory.
 const LEAST_EXTENT: u64 = 512;
 
-/// How addresses are folded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fold {
-    /// Several devices.
     pub devices: Devices,
     /// Addresses beyond the end.
     pub range: Range,
@@ -112,69 +109,6 @@ pub const WAYS: [(&str, &str, &[&str]); 3] = [
     ),
 ];
 
-/// Why a request can't be folded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FoldError {
-    /// The request lies beyond the end.
-    #[error(
-        "request {number} is for {} bytes at {}, and ends at byte {end} of {what}, which has {capacity}: fold addresses with modulo or compact (compact:extent=64k, if they are scattered), or take a larger drive or a larger part of it (scale)",
-        request.bytes,
-        request.offset
-    )]
-    Beyond {
-        /// The request's number.
-        number: u64,
-        /// The request.
-        request: Request,
-        /// Its end.
-        end: u64,
-        /// The drive, or a device's part of it.
-        what: &'static str,
-        /// Its bytes.
-        capacity: u64,
-    },
-    /// The request is longer than its target.
-    #[error(
-        "request {number} is for {} bytes, more than {what} has, which are {capacity}",
-        request.bytes
-    )]
-    TooLong {
-        /// The request's number.
-        number: u64,
-        /// The request.
-        request: Request,
-        /// The drive, or a device's part of it.
-        what: &'static str,
-        /// Its bytes.
-        capacity: u64,
-    },
-    /// The request's device has no part of the drive.
-    #[error("request {number} is for device {}, which has no part of the drive", request.device)]
-    NoPart {
-        /// The request's number.
-        number: u64,
-        /// The request.
-        request: Request,
-    },
-    /// More extents are touched than the drive has.
-    #[error(
-        "request {number}, at {}, touches a new extent of {extent} bytes, and all {capacity} bytes of the drive are taken: take smaller extents (compact:extent=64k), modulo, or a larger drive or a larger part of it (scale)",
-        request.offset
-    )]
-    Full {
-        /// The request's number.
-        number: u64,
-        /// The request.
-        request: Request,
-        /// Bytes of an extent.
-        extent: u64,
-        /// Bytes of the drive.
-        capacity: u64,
-    },
-}
-
-/// A part of the drive.
 #[derive(Clone, Copy)]
 struct Part {
     base: u64,
@@ -246,11 +180,7 @@ impl Folder {
     /// # Errors
     /// If it can't be folded in the chosen way. Earlier pieces may have been passed already.
     #[inline]
-    pub fn fold(
-        &mut self,
-        request: Request,
-        mut each: impl FnMut(Request),
-    ) -> Result<(), FoldError> {
+    pub fn fold(&mut self, request: Request, mut each: impl FnMut(Request)) -> Result<(), Error> {
         self.number = self.next;
         self.next += 1;
         if request.op == Op::Flush {
@@ -265,13 +195,13 @@ impl Folder {
             Range::None => {
                 let end = request.offset.saturating_add(request.bytes);
                 if end > part.bytes {
-                    return Err(FoldError::Beyond {
-                        number: self.number,
-                        request,
-                        end,
-                        what: part.what,
-                        capacity: part.bytes,
-                    });
+                    return Err(refuse(
+                        self.number,
+                        format!(
+                            " is for {} bytes at {}, and ends at byte {end} of {}, which has {}: fold addresses with modulo or compact (compact:extent=64k, if they are scattered), or take a larger drive or a larger part of it (scale)",
+                            request.bytes, request.offset, part.what, part.bytes
+                        ),
+                    ));
                 }
                 each(Request {
                     device: self.device(&request),
@@ -285,13 +215,12 @@ impl Folder {
         }
     }
 
-    /// The device of a folded request.
     fn device(&self, request: &Request) -> u32 {
         let ignored = self.parts.is_none() && !matches!(self.range, Range::Compact(_));
         if ignored { request.device } else { 0 }
     }
 
-    fn part(&self, request: &Request) -> Result<Part, FoldError> {
+    fn part(&self, request: &Request) -> Result<Part, Error> {
         let Some(parts) = &self.parts else {
             return Ok(Part {
                 base: 0,
@@ -299,13 +228,15 @@ impl Folder {
                 what: DRIVE,
             });
         };
-        parts
-            .get(&request.device)
-            .copied()
-            .ok_or(FoldError::NoPart {
-                number: self.number,
-                request: *request,
-            })
+        parts.get(&request.device).copied().ok_or_else(|| {
+            refuse(
+                self.number,
+                format!(
+                    " is for device {}, which has no part of the drive",
+                    request.device
+                ),
+            )
+        })
     }
 
     fn modulo(
@@ -313,16 +244,17 @@ impl Folder {
         request: Request,
         part: Part,
         each: &mut dyn FnMut(Request),
-    ) -> Result<(), FoldError> {
+    ) -> Result<(), Error> {
         let mut bytes = request.bytes;
         if bytes > part.bytes {
             if request.op != Op::Trim {
-                return Err(FoldError::TooLong {
-                    number: self.number,
-                    request,
-                    what: part.what,
-                    capacity: part.bytes,
-                });
+                return Err(refuse(
+                    self.number,
+                    format!(
+                        " is for {bytes} bytes, more than {} has, which are {}",
+                        part.what, part.bytes
+                    ),
+                ));
             }
             bytes = part.bytes;
         }
@@ -346,7 +278,7 @@ impl Folder {
         request: Request,
         extent: u64,
         each: &mut dyn FnMut(Request),
-    ) -> Result<(), FoldError> {
+    ) -> Result<(), Error> {
         if request.op == Op::Trim {
             self.compact_trim(request, extent, each);
             return Ok(());
@@ -364,12 +296,13 @@ impl Folder {
                 Entry::Occupied(found) => *found.get(),
                 Entry::Vacant(free) if next < self.capacity / extent => *free.insert(next),
                 Entry::Vacant(_) => {
-                    return Err(FoldError::Full {
-                        number: self.number,
-                        request,
-                        extent,
-                        capacity: self.capacity,
-                    });
+                    return Err(refuse(
+                        self.number,
+                        format!(
+                            ", at {}, touches a new extent of {extent} bytes, and all {} bytes of the drive are taken: take smaller extents (compact:extent=64k), modulo, or a larger drive or a larger part of it (scale)",
+                            request.offset, self.capacity
+                        ),
+                    ));
                 }
             };
             let start = place * extent + within;
@@ -435,6 +368,10 @@ impl Folder {
             }
         }
     }
+}
+
+fn refuse(number: u64, why: String) -> Error {
+    Error::Request(format!("request {number}{why}"))
 }
 
 /// The parts of the drive, one after the other.

@@ -16,9 +16,7 @@ use senko_workload::rng::mix64;
 
 /// Bytes of a page, as the footprint counts them.
 pub const PAGE_BYTES: u64 = 4096;
-/// Pages of a chunk.
 const CHUNK_PAGES: u64 = 4096;
-/// Words of a chunk.
 const WORDS: usize = CHUNK_PAGES as usize / 64;
 /// Most chunks that are kept: 64 MiB of bits.
 const MAX_CHUNKS: usize = 1 << 17;
@@ -110,7 +108,6 @@ impl Footprint {
         self.pages << self.level
     }
 
-    /// Whether the number is exact.
     pub fn is_exact(&self) -> bool {
         self.level == 0
     }

@@ -10,39 +10,24 @@ use super::unit::TimeUnit;
 use crate::spec::Spec;
 use crate::{Error, Op};
 
-/// A trace format.
+/// A trace format; [`Format::about`] says whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// `ASU,LBA,bytes,opcode,seconds`.
     Spc,
-    /// MSR Cambridge.
     Msr,
-    /// A dump of Event Tracing for Windows.
     Etw,
-    /// DiskSim's, MQSim's or SSDsim's five columns.
     Columns,
-    /// blkparse's text.
     Blkparse,
-    /// fio's log.
     Fio,
-    /// VMware's binary records.
     Vscsi,
-    /// The same as text.
     CloudPhysics,
-    /// Florida International University.
     Fiu,
-    /// Alibaba Cloud.
     Alibaba,
-    /// SYSTOR '17.
     Systor,
-    /// Tencent Cloud.
     Tencent,
-    /// Meta's Tectonic.
     Tectonic,
-    /// Page references of the ARC paper.
     Lis,
-    /// Senko's own.
     Senko,
 }
 
@@ -73,16 +58,13 @@ const NAMES: [(Format, &[&str], &[&str]); 15] = [
 const AUTO: &str = "auto";
 
 impl Format {
-    /// All formats.
     pub fn all() -> impl Iterator<Item = Format> {
         NAMES.iter().map(|row| row.0)
     }
 
     fn row(self) -> &'static (Format, &'static [&'static str], &'static [&'static str]) {
-        NAMES
-            .iter()
-            .find(|row| row.0 == self)
-            .expect("every format has a row")
+        let row = NAMES.iter().find(|row| row.0 == self);
+        row.expect("every format has a row")
     }
 
     /// The name by which users know it.
@@ -90,7 +72,6 @@ impl Format {
         self.row().1[0]
     }
 
-    /// The options that it takes.
     pub fn options(self) -> &'static [&'static str] {
         self.row().2
     }
@@ -265,12 +246,9 @@ impl FromStr for TraceSpec {
             options,
             given,
         };
-        match format {
-            Some(format) => {
-                spec.finish(format.options())?;
-                found.check(format)?;
-            }
-            None => spec.finish(&KNOWN)?,
+        spec.finish(format.map_or(&KNOWN, Format::options))?;
+        if let Some(format) = format {
+            found.check(format)?;
         }
         Ok(found)
     }

@@ -12,7 +12,7 @@
 use senko_workload::trace::arc_line;
 
 use super::fields::Stamp;
-use super::parser::{LineParser, Parsed, Raw, sectors, want};
+use super::parser::{LineParser, Parsed, want};
 use crate::Op;
 
 pub(super) struct Lis {
@@ -25,16 +25,10 @@ impl LineParser for Lis {
     fn line(&mut self, line: &[u8]) -> Parsed {
         let run = arc_line(line).ok();
         let (start, count) = want!(run, "it is not a first page, count and two more numbers");
-        let offset = want!(sectors(start, self.page), "the address is beyond 2^64");
-        let bytes = want!(sectors(count, self.page), "the count is beyond 2^64 bytes");
-        Parsed::Request(Raw {
-            time: Stamp::at(0),
-            device: 0,
-            op: self.op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        let offset = want!(start.checked_mul(self.page), "the address is beyond 2^64");
+        let bytes = count.checked_mul(self.page);
+        let bytes = want!(bytes, "the count is beyond 2^64 bytes");
+        Parsed::request(Stamp::at(0), 0, self.op, offset, bytes)
     }
 
     fn timed(&self) -> bool {

@@ -16,14 +16,13 @@
 //! Deviation: if a file has several hosts, the device is the disk's number plus 65,536 for each
 //! earlier host, so that disks of different hosts stay separate.
 
-use super::fields::{self, Commas, Stamp};
-use super::parser::{LineParser, Parsed, Raw, read_or_write, want};
+use super::fields::{self, Stamp};
+use super::parser::{LineParser, Parsed, read_or_write, want};
 
 /// Nanoseconds of a FILETIME's unit.
 const TICK: u64 = 100;
 /// Most hosts that are distinguished.
 const MAX_HOSTS: usize = 1 << 12;
-/// Most disks of a host.
 const MAX_DISKS: u64 = 1 << 16;
 
 #[derive(Default)]
@@ -57,7 +56,7 @@ impl Msr {
 impl LineParser for Msr {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = Commas::of(line);
+        let mut fields = fields::commas(line);
         let mut next = || fields.next().unwrap_or_default();
         let first = next();
         if first.eq_ignore_ascii_case(b"timestamp") {
@@ -74,13 +73,7 @@ impl LineParser for Msr {
         let bytes = want!(fields::uint(next()), "the size is not a number");
         let ns = want!(ticks.checked_mul(TICK), "the time is beyond 2^64 ns");
         let host = want!(self.host(name), "there are more than 4,096 hosts");
-        Parsed::Request(Raw {
-            time: Stamp::at(ns),
-            device: (host as u32) << 16 | disk as u32,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        let device = (host as u32) << 16 | disk as u32;
+        Parsed::request(Stamp::at(ns), device, op, offset, bytes)
     }
 }

@@ -19,7 +19,6 @@ use super::fields::Stamp;
 use super::parser::{Parsed, Raw};
 use crate::Op;
 
-/// The request of a record.
 pub(super) fn request(record: &Record, streams: bool) -> Parsed {
     let op = match record.op {
         DeviceOp::Read => Op::Read,

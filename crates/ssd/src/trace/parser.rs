@@ -21,7 +21,6 @@ pub(super) struct Raw {
 /// The contents of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// A request.
     Request(Raw),
     /// A heading, a comment, a total.
     Heading,
@@ -29,6 +28,21 @@ pub(super) enum Parsed {
     Other,
     /// Something that the format does not allow, and why.
     Damaged(&'static str),
+}
+
+impl Parsed {
+    /// A request without a stream, with its offset and its length in bytes.
+    #[inline]
+    pub(super) fn request(time: Stamp, device: u32, op: Op, offset: u64, bytes: u64) -> Parsed {
+        Parsed::Request(Raw {
+            time,
+            device,
+            op,
+            offset,
+            bytes,
+            stream: 0,
+        })
+    }
 }
 
 /// A text format.
@@ -52,12 +66,6 @@ macro_rules! want {
     };
 }
 pub(super) use want;
-
-/// Sectors of `sector` bytes as bytes.
-#[inline]
-pub(super) fn sectors(count: u64, sector: u64) -> Option<u64> {
-    count.checked_mul(sector)
-}
 
 /// A read or a write by a word such as `R`, `w` or `Read`.
 #[inline]

@@ -7,7 +7,7 @@
 //! request, so another missing sign only makes the guess weak. If all columns are numbers,
 //! implausible sizes or times exclude the format.
 
-use super::fields::{self, Words};
+use super::fields;
 use super::format::Format;
 use super::parser::{LineParser, Parsed};
 use super::tencent;
@@ -127,7 +127,7 @@ impl Evidence {
 fn counts_up(lines: &[&[u8]]) -> bool {
     let mut before = 0;
     lines.iter().all(|line| {
-        let mut words = Words::of(line).skip(2).map(fields::uint);
+        let mut words = fields::words(line).skip(2).map(fields::uint);
         let (zero, number) = (words.next().flatten(), words.next().flatten());
         let rises = number.is_some_and(|number| number >= before);
         before = number.unwrap_or(0);

@@ -32,7 +32,6 @@ pub(crate) const MAX_TRANSFER: u64 = 1 << 32;
 pub struct Damage {
     /// Its number, from 1.
     pub number: u64,
-    /// The problem.
     pub why: &'static str,
     /// Its first characters; empty for a binary record.
     pub text: String,
@@ -188,7 +187,6 @@ impl Reader {
         self.format
     }
 
-    /// The compression.
     pub fn compression(&self) -> Compression {
         self.compression
     }
@@ -245,7 +243,6 @@ impl Reader {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// The counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

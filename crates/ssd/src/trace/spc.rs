@@ -15,8 +15,8 @@
 //! Deviation: further fields are ignored, as the specification requires; so are spaces around
 //! fields.
 
-use super::fields::{self, Commas, SECOND};
-use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
+use super::fields::{self, SECOND};
+use super::parser::{LineParser, Parsed, read_or_write, want};
 
 pub(super) struct Spc {
     pub sector: u64,
@@ -25,21 +25,14 @@ pub(super) struct Spc {
 impl LineParser for Spc {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = Commas::of(line);
+        let mut fields = fields::commas(line);
         let mut next = || fields.next().unwrap_or_default();
         let device = want!(fields::uint32(next()), "the ASU is not a number");
         let lba = want!(fields::uint(next()), "the LBA is not a number");
         let bytes = want!(fields::uint(next()), "the size is not a number");
         let op = want!(read_or_write(next()), "the opcode is neither R nor W");
         let time = want!(fields::time(next(), SECOND), "the time is not a number");
-        let offset = want!(sectors(lba, self.sector), "the address is beyond 2^64");
-        Parsed::Request(Raw {
-            time,
-            device,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        let offset = want!(lba.checked_mul(self.sector), "the address is beyond 2^64");
+        Parsed::request(time, device, op, offset, bytes)
     }
 }

@@ -12,33 +12,26 @@ use super::format::Format;
 use super::reader::{Counts, Reader};
 use super::signs::Signs;
 use crate::error::TraceError;
+use crate::report::show_bytes;
 use crate::{Op, Request, Time};
 
 /// Devices that are described one by one. For further ones only their number and totals are kept.
 const MAX_DEVICES: usize = 1 << 16;
-/// Devices that are printed.
 const SHOWN_DEVICES: usize = 8;
 
 /// Requests and bytes by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Mix {
-    /// Requests that read.
     pub reads: u64,
-    /// Requests that write.
     pub writes: u64,
-    /// Requests that trim.
     pub trims: u64,
     pub flushes: u64,
-    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes written.
     pub written_bytes: u64,
-    /// Bytes trimmed.
     pub trimmed_bytes: u64,
 }
 
 impl Mix {
-    /// All requests.
     pub fn requests(&self) -> u64 {
         self.reads + self.writes + self.trims + self.flushes
     }
@@ -77,7 +70,6 @@ fn share(of: u64, other: u64) -> Option<f64> {
     (all > 0.0).then(|| of as f64 / all)
 }
 
-/// One device of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceSummary {
     /// Requests, without flushes.
@@ -93,10 +85,8 @@ pub struct DeviceSummary {
 pub struct Summary {
     /// The format; none for generated requests.
     pub format: Option<Format>,
-    /// The compression.
     #[serde(serialize_with = "by_name")]
     pub compression: Compression,
-    /// Whether requests have times.
     pub timed: bool,
     /// Requests and bytes by operation.
     pub mix: Mix,
@@ -155,7 +145,6 @@ impl Summary {
         Ok(summary)
     }
 
-    /// Counts a request.
     pub fn add(&mut self, request: &Request) {
         self.mix.add(request);
         self.signs.see(request);
@@ -208,15 +197,6 @@ impl Summary {
     }
 }
 
-/// Bytes in a suitable unit, by powers of 1000, as drives are sold.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::report::show_bytes(self.0 as f64))
-    }
-}
-
 fn percent(f: &mut fmt::Formatter<'_>, share: Option<f64>) -> fmt::Result {
     match share {
         Some(share) => write!(f, "{:.1} %", share * 100.0),
@@ -243,14 +223,14 @@ impl fmt::Display for Summary {
         write!(
             f,
             "bytes       {} read, {} written",
-            Bytes(mix.read_bytes),
-            Bytes(mix.written_bytes)
+            show_bytes(mix.read_bytes as f64),
+            show_bytes(mix.written_bytes as f64)
         )?;
-        write!(f, ", {} trimmed; ", Bytes(mix.trimmed_bytes))?;
+        write!(f, ", {} trimmed; ", show_bytes(mix.trimmed_bytes as f64))?;
         percent(f, mix.written_share())?;
         writeln!(f, " written")?;
         let exact = if self.footprint_exact { "" } else { "about " };
-        let bytes = Bytes(self.footprint_pages.saturating_mul(PAGE_BYTES));
+        let bytes = show_bytes(self.footprint_pages.saturating_mul(PAGE_BYTES) as f64);
         writeln!(
             f,
             "footprint   {exact}{} pages of 4096 B ({bytes})",
@@ -289,7 +269,7 @@ impl Summary {
                 "addresses   from {} up to {} ({})",
                 first,
                 end,
-                Bytes(end)
+                show_bytes(end as f64)
             )?;
         }
         let count = self.devices.len();
@@ -304,7 +284,7 @@ impl Summary {
                 f,
                 "{comma} {number} ({}, {})",
                 device.requests,
-                Bytes(device.end_byte)
+                show_bytes(device.end_byte as f64)
             )?;
         }
         writeln!(f, "{}", if count > SHOWN_DEVICES { ", ..." } else { "" })

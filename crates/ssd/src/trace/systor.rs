@@ -15,15 +15,15 @@
 //!
 //! Deviation: none.
 
-use super::fields::{self, Commas, SECOND};
-use super::parser::{LineParser, Parsed, Raw, read_or_write, want};
+use super::fields::{self, SECOND};
+use super::parser::{LineParser, Parsed, read_or_write, want};
 
 pub(super) struct Systor;
 
 impl LineParser for Systor {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = Commas::of(line);
+        let mut fields = fields::commas(line);
         let mut next = || fields.next().unwrap_or_default();
         let first = next();
         if first.eq_ignore_ascii_case(b"timestamp") {
@@ -35,13 +35,6 @@ impl LineParser for Systor {
         let device = want!(fields::uint32(next()), "the LUN is not a number");
         let offset = want!(fields::uint(next()), "the offset is not a number");
         let bytes = want!(fields::uint(next()), "the size is not a number");
-        Parsed::Request(Raw {
-            time,
-            device,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        Parsed::request(time, device, op, offset, bytes)
     }
 }

@@ -17,13 +17,12 @@
 //! namespace, user, host, ...) are not used. Deviation: a request that leaves its block, as the
 //! last one of a larger block would, is damaged.
 
-use super::fields::{self, Fields, SECOND};
-use super::parser::{LineParser, Parsed, Raw, want};
+use super::fields::{self, SECOND};
+use super::parser::{LineParser, Parsed, want};
 use crate::Op;
 
 /// Bytes of a block, unless option `block` says otherwise.
 pub(super) const BLOCK: u64 = 8 << 20;
-/// Least columns of a line.
 pub(super) const LEAST_COLUMNS: usize = 8;
 
 pub(super) struct Tectonic {
@@ -33,7 +32,7 @@ pub(super) struct Tectonic {
 impl LineParser for Tectonic {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = Fields::of(line);
+        let mut fields = fields::fields(line);
         let mut next = || fields.next().unwrap_or_default();
         let first = next();
         if first.eq_ignore_ascii_case(b"block_id") {
@@ -53,13 +52,7 @@ impl LineParser for Tectonic {
             return Parsed::Damaged("the request leaves its block (tectonic:block=...)");
         }
         let start = want!(block.checked_mul(self.block), "the address is beyond 2^64");
-        Parsed::Request(Raw {
-            time,
-            device: 0,
-            op,
-            offset: want!(start.checked_add(within), "the address is beyond 2^64"),
-            bytes,
-            stream: 0,
-        })
+        let offset = want!(start.checked_add(within), "the address is beyond 2^64");
+        Parsed::request(time, 0, op, offset, bytes)
     }
 }

@@ -14,8 +14,8 @@
 //!
 //! Deviation: requests of the same second come at once, since the format has no finer times.
 
-use super::fields::{self, Commas};
-use super::parser::{LineParser, Parsed, Raw, sectors, want};
+use super::fields;
+use super::parser::{LineParser, Parsed, want};
 use crate::Op;
 
 pub(super) struct Tencent {
@@ -25,14 +25,14 @@ pub(super) struct Tencent {
 
 /// Unix times that a guess accepts as Tencent's: from 2001 to 2286.
 pub(super) fn is_unix_time(line: &[u8]) -> bool {
-    let first = Commas::of(line).next().unwrap_or_default();
+    let first = fields::commas(line).next().unwrap_or_default();
     fields::uint(first).is_some_and(|second| (1_000_000_000..10_000_000_000).contains(&second))
 }
 
 impl LineParser for Tencent {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = Commas::of(line);
+        let mut fields = fields::commas(line);
         let mut next = || fields.next().unwrap_or_default();
         let first = next();
         if first.eq_ignore_ascii_case(b"timestamp") {
@@ -50,13 +50,9 @@ impl LineParser for Tencent {
             _ => return Parsed::Damaged("the I/O type is neither 0 nor 1"),
         };
         let device = want!(fields::uint32(next()), "the volume is not a number");
-        Parsed::Request(Raw {
-            time,
-            device,
-            op,
-            offset: want!(sectors(offset, self.sector), "the address is beyond 2^64"),
-            bytes: want!(sectors(size, self.sector), "the size is beyond 2^64"),
-            stream: 0,
-        })
+        let offset = offset.checked_mul(self.sector);
+        let offset = want!(offset, "the address is beyond 2^64");
+        let bytes = want!(size.checked_mul(self.sector), "the size is beyond 2^64");
+        Parsed::request(time, device, op, offset, bytes)
     }
 }

@@ -19,16 +19,19 @@ pub enum TimeUnit {
     Seconds,
 }
 
+/// The units with their names, and each in nanoseconds.
+const UNITS: [(TimeUnit, &str, u64); 4] = [
+    (TimeUnit::Nanoseconds, "ns", 1),
+    (TimeUnit::Microseconds, "us", MICROSECOND),
+    (TimeUnit::Milliseconds, "ms", MILLISECOND),
+    (TimeUnit::Seconds, "s", SECOND),
+];
+
 impl TimeUnit {
     /// The unit in nanoseconds.
     #[inline]
     pub fn nanoseconds(self) -> u64 {
-        match self {
-            TimeUnit::Nanoseconds => 1,
-            TimeUnit::Microseconds => MICROSECOND,
-            TimeUnit::Milliseconds => MILLISECOND,
-            TimeUnit::Seconds => SECOND,
-        }
+        UNITS[self as usize].2
     }
 }
 
@@ -36,27 +39,15 @@ impl FromStr for TimeUnit {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<TimeUnit, Error> {
-        Ok(match text {
-            "ns" => TimeUnit::Nanoseconds,
-            "us" => TimeUnit::Microseconds,
-            "ms" => TimeUnit::Milliseconds,
-            "s" => TimeUnit::Seconds,
-            _ => {
-                return Err(Error::spec(format!(
-                    "\"{text}\" is not a unit of time: ns, us, ms or s"
-                )));
-            }
+        let unit = UNITS.iter().find(|unit| unit.1 == text);
+        unit.map(|unit| unit.0).ok_or_else(|| {
+            Error::spec(format!("\"{text}\" is not a unit of time: ns, us, ms or s"))
         })
     }
 }
 
 impl fmt::Display for TimeUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TimeUnit::Nanoseconds => "ns",
-            TimeUnit::Microseconds => "us",
-            TimeUnit::Milliseconds => "ms",
-            TimeUnit::Seconds => "s",
-        })
+        f.write_str(UNITS[*self as usize].1)
     }
 }

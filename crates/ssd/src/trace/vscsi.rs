@@ -21,7 +21,7 @@
 //! traced. So an unmap counts as another event.
 
 use super::fields::{MICROSECOND, Stamp};
-use super::parser::{Parsed, Raw};
+use super::parser::Parsed;
 use crate::Op;
 
 /// The version of a binary trace.
@@ -31,7 +31,6 @@ pub(super) enum Version {
     Two,
 }
 
-/// Bytes of a block.
 const BLOCK: u64 = 512;
 /// Records that are checked to recognise the format.
 const LOOKED_AT: usize = 64;
@@ -80,14 +79,7 @@ impl Version {
         let Some(ns) = number(&record[24..32]).checked_mul(MICROSECOND) else {
             return Parsed::Damaged("the time is beyond 2^64 ns");
         };
-        Parsed::Request(Raw {
-            time: Stamp::at(ns),
-            device: 0,
-            op,
-            offset,
-            bytes,
-            stream: 0,
-        })
+        Parsed::request(Stamp::at(ns), 0, op, offset, bytes)
     }
 }
 
@@ -101,7 +93,6 @@ fn number(bytes: &[u8]) -> u64 {
         .fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// The operation of a SCSI command.
 #[inline]
 pub(super) fn operation(command: u64) -> Option<Op> {
     match command {

@@ -30,20 +30,15 @@ const UNIX_EPOCH: u64 = 116_444_736_000_000_000;
 /// Nanoseconds of a FILETIME's unit.
 const TICK: u64 = 100;
 
-/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteFormat {
     Spc {
-        /// Bytes of a sector.
         sector: u64,
     },
-    /// MSR Cambridge.
     Msr,
     /// `time device address sectors flag`.
     Columns {
-        /// The unit of times.
         unit: TimeUnit,
-        /// Bytes of a sector.
         sector: u64,
         /// The flag of a write, 0 or 1.
         write_flag: u64,
@@ -85,7 +80,6 @@ impl FromStr for WriteFormat {
 /// The requests written, and those lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Written {
-    /// Requests written.
     pub requests: u64,
     /// Trims and flushes that the format can't represent.
     pub left_out: u64,
@@ -97,7 +91,6 @@ pub struct Written {
     pub renumbered: u64,
 }
 
-/// Writes a trace.
 pub struct TraceWriter<W: Write> {
     out: W,
     format: WriteFormat,
@@ -109,6 +102,10 @@ pub struct TraceWriter<W: Write> {
     taken: BTreeSet<u16>,
     last_us: u64,
     started: bool,
+}
+
+fn invalid(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.into())
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -165,7 +162,6 @@ impl<W: Write> TraceWriter<W> {
         Ok((self.out, self.written))
     }
 
-    /// Writes the start of the format.
     fn start(&mut self) -> io::Result<()> {
         if self.started {
             return Ok(());
@@ -225,13 +221,10 @@ impl<W: Write> TraceWriter<W> {
             .checked_add(UNIX_EPOCH)
             .filter(|ticks| ticks.checked_mul(TICK).is_some());
         let Some(ticks) = ticks else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
-                    "the time {} ns is beyond what an MSR trace is read up to",
-                    request.time
-                ),
-            ));
+            return Err(invalid(format!(
+                "the time {} ns is beyond what an MSR trace is read up to",
+                request.time
+            )));
         };
         let op = if request.op == Op::Write {
             "Write"
@@ -308,12 +301,8 @@ impl<W: Write> TraceWriter<W> {
             .ok()
             .filter(|own| !self.taken.contains(own));
         let free = || (0..=u16::MAX).rev().find(|free| !self.taken.contains(free));
-        let number = own.or_else(free).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                "there are more than 65,536 devices, which have no place in Senko's format",
-            )
-        })?;
+        let too_many = "there are more than 65,536 devices, which have no place in Senko's format";
+        let number = own.or_else(free).ok_or_else(|| invalid(too_many))?;
         self.written.renumbered += u64::from(own.is_none());
         self.numbers.insert(device, number);
         self.taken.insert(number);
@@ -336,10 +325,9 @@ impl<W: Write> TraceWriter<W> {
             .checked_add(left)
             .is_none_or(|end| end > u64::MAX / PAGE_SIZE as u64)
         {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("{request:?} ends beyond the last page of Senko's format"),
-            ));
+            return Err(invalid(format!(
+                "{request:?} ends beyond the last page of Senko's format"
+            )));
         }
         loop {
             let count = left.min(u64::from(u32::MAX)) as u32;

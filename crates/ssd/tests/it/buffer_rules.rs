@@ -71,7 +71,7 @@ fn random(spec: &Spec, seed: u64) {
     };
     let what =
         format!("{spec} over {layer}, of {capacity}, {pages_per_block} pages a block, seed {seed}");
-    let mut buffer = buffer::build(spec, &around).unwrap();
+    let (mut buffer, _) = buffer::build(spec, &around).unwrap();
     let mut dirty: HashSet<u32> = HashSet::new();
     let mut out = Outgoing::default();
     let mut run = 0;
@@ -118,10 +118,7 @@ fn random(spec: &Spec, seed: u64) {
                 assert!(dirty.is_empty(), "{what}: {dirty:?} stayed");
             }
         }
-        assert!(
-            buffer.len() <= buffer.capacity(),
-            "BUFFER-3, {what}, step {step}"
-        );
+        assert!(buffer.len() <= capacity, "BUFFER-3, {what}, step {step}");
         assert!(dirty.len() <= buffer.len(), "BUFFER-1, {what}, step {step}");
     }
     for page in 0..pages {
@@ -222,7 +219,7 @@ fn copies_of_the_layer_do_not_grow_with_buffer_and_drive() {
             logical_pages,
             ftl: layer.parse().unwrap(),
         };
-        let adaptive = buffer::build(&Spec::plain("adaptive"), &around).unwrap();
+        let (adaptive, _) = buffer::build(&Spec::plain("adaptive"), &around).unwrap();
         // Beyond a bit for each page of the drive.
         adaptive.table_bytes() - u64::from(logical_pages) / 8
     };

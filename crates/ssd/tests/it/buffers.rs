@@ -2,22 +2,28 @@
 //! Write buffers, computed by hand: which pages leave, and in which order. Blocks have four pages,
 //! so pages 0 to 3 are block 0, 4 to 7 block 1, and so on.
 
-use std::path::PathBuf;
-
 use senko_ssd::buffer::{self, Buffer, Leave, Outgoing, Surroundings};
-use senko_workload::trace::TraceReader;
+use senko_ssd::spec::Spec;
+use senko_ssd::trace::{Reader, TraceSpec};
+use senko_ssd::{Error, Request};
+
+use crate::util::real;
 
 /// A page that leaves: dirty, or as padding.
 use Leave::{Dirty, Pad};
 
-fn make(spec: &str, capacity: usize) -> Box<dyn Buffer> {
+fn built(spec: &str, capacity: usize) -> Result<(Box<dyn Buffer>, Spec), Error> {
     let around = Surroundings {
         capacity,
         pages_per_block: 4,
         logical_pages: 64,
         ftl: "bast".parse().unwrap(),
     };
-    buffer::build(&spec.parse().unwrap(), &around).unwrap()
+    buffer::build(&spec.parse().unwrap(), &around)
+}
+
+fn make(spec: &str, capacity: usize) -> Box<dyn Buffer> {
+    built(spec, capacity).unwrap().0
 }
 
 /// Writes pages; returns those that left.
@@ -281,26 +287,16 @@ fn specifications_round_trip_and_errors_are_sentences() {
         "rent:padding=true,power=4",
         "rent:gaps=true,power=16,uses=0.5",
     ] {
-        assert_eq!(make(spec, 4).spec().to_string(), spec);
+        assert_eq!(built(spec, 4).unwrap().1.to_string(), spec);
     }
-    let around = Surroundings {
-        capacity: 4,
-        pages_per_block: 4,
-        logical_pages: 64,
-        ftl: "bast".parse().unwrap(),
-    };
-    let error = |spec: &str, around: &Surroundings| {
-        let built = buffer::build(&spec.parse().unwrap(), around);
-        built.err().unwrap().to_string()
-    };
-    assert!(error("cflru:window=2", &around).contains("from 0 to 1"));
-    assert!(error("fab:size=2", &around).contains("no options"));
-    assert!(error("arc", &around).contains("there are none, lru"));
-    let nothing = Surroundings {
-        capacity: 0,
-        ..around
-    };
-    assert!(error("lru", &nothing).contains("needs RAM"));
+    // An option with its default is not repeated.
+    let (_, plain) = built("lru:fill-reads=false", 4).unwrap();
+    assert_eq!(plain.to_string(), "lru");
+    let error = |spec: &str, capacity| built(spec, capacity).err().unwrap().to_string();
+    assert!(error("cflru:window=2", 4).contains("from 0 to 1"));
+    assert!(error("fab:size=2", 4).contains("no options"));
+    assert!(error("arc", 4).contains("there are none, lru"));
+    assert!(error("lru", 0).contains("needs RAM"));
 }
 
 /// Megiddo and Modha, FAST 2003: LRU on their traces, with every reference taken as a write.
@@ -319,19 +315,14 @@ fn lru_gives_the_arc_papers_hit_ratios() {
         ),
         ("ARC_P3.lis.zst", &[(32_768, "3.57")]),
     ] {
-        let parts = [
-            env!("CARGO_MANIFEST_DIR"),
-            "../../../shared/traces/kv",
-            name,
-        ];
-        let path: PathBuf = parts.iter().collect();
-        if !path.exists() {
-            eprintln!("skipped: no ../shared/traces");
+        let Some(path) = real(&format!("kv/{name}")) else {
             return;
+        };
+        let mut pages = Vec::new();
+        for request in Reader::open(&path, &TraceSpec::default()).unwrap() {
+            let Request { offset, bytes, .. } = request.unwrap();
+            pages.extend((offset / 4096..(offset + bytes) / 4096).map(|page| page as u32));
         }
-        let file = std::fs::File::open(path).unwrap();
-        let records = TraceReader::open(file).unwrap();
-        let pages: Vec<u32> = records.map(|record| record.unwrap().key as u32).collect();
         for (capacity, percent) in sizes {
             let mut lru = make("lru", *capacity);
             let mut out = Outgoing::default();

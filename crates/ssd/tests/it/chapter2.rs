@@ -1,35 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thesis's chapter 2: the chip of table 1, the map sizes of table 2 and of DFTL, DFTL's hits
-//! against the size of its cache, and the cost of garbage collection with and without TRIM.
+//! The thesis's chapter 2: the chip of table 1, DFTL's hits against the size of its cache, and the
+//! cost of garbage collection with and without TRIM.
 
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
-use senko_ssd::ftl::Mapping;
 use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
-use senko_ssd::{Error, Op, Request};
+use senko_ssd::{Op, Request};
 use senko_workload::Rng;
 
-const MIB: f64 = 1_048_576.0;
+use crate::util;
+
 /// Pages of the small drives here.
 const PAGES: u64 = 32 * 64;
 
 fn request(op: Op, page: u64, page_bytes: u64) -> Request {
-    Request {
-        time: 0,
-        device: 0,
-        op,
-        offset: page * page_bytes,
-        bytes: page_bytes,
-        stream: 0,
-    }
+    Request::new(op, page * page_bytes, page_bytes)
 }
 
 fn run(drive: &mut Drive, requests: impl Iterator<Item = Request>) -> Report {
-    let requests = requests.map(Ok::<_, Error>);
-    let load = Load::Closed { depth: 1 };
-    drive.run(requests, load).expect("every request fits")
+    util::run(drive, Load::Closed { depth: 1 }, requests)
 }
 
 /// The paper's drive with 40 blocks of 64 pages for 32 of data.
@@ -61,17 +52,6 @@ fn the_chip_of_table_1() {
     drive.devices_mut()[0].nand_mut().rest();
     let read = run(&mut drive, [request(Op::Read, 7, 2048)].into_iter());
     assert!((read.reads.max_us - (transfer + 25.0)).abs() < 1.0);
-}
-
-/// Table 2 has 126.6 MB for a map of pages and 1.5 MB for one of blocks, of 80 GB of the chip of
-/// table 1. Both count fractions of bits, and MB of 2^20. For DFTL's 32 GB of pages of 2 KB the
-/// thesis prints 49 MB; its formula gives 48.
-#[test]
-fn map_sizes_are_the_thesis_s() {
-    let mib = |entries: u64| Mapping::table(entries, entries).fractional_bits / 8.0 / MIB;
-    assert!((mib((80 << 30) / 2048) - 126.6).abs() < 0.05);
-    assert!((mib((80 << 30) / (128 << 10)) - 1.5).abs() < 0.05);
-    assert!((mib((32 << 30) / 2048) - 48.0).abs() < 0.05);
 }
 
 /// With each doubling of its cache, DFTL finds more entries in RAM, and all of them when the whole

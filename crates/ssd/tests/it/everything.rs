@@ -126,7 +126,7 @@ fn run(layer: &Spec, buffer: &Spec, shape: (u32, u32, u32, u32), cuts: bool, see
         assert!(done >= now, "time runs backwards: {done} after {now}");
         now = done;
         if device.nand().is_off() {
-            let empty = buffer::build(buffer, &around).unwrap();
+            let (empty, _) = buffer::build(buffer, &around).unwrap();
             device.power_cycle(empty);
         }
         assert!(device.buffer().len() <= capacity.max(1), "BUFFER-3");

@@ -4,14 +4,14 @@
 //! times and spare areas: it tracks only the log block of each page, and the erases of its merges.
 //! Every data block was full before; sizes in whole pages; addresses modulo 1 GiB, the ASU dropped.
 
-use std::path::PathBuf;
-
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
 use senko_ssd::profile::Profile;
 use senko_ssd::source::Workload;
 use senko_ssd::spec::Spec;
 use senko_ssd::trace::{Fold, Range, TraceSpec};
+
+use crate::util::real;
 
 /// Log blocks, victim, and erases without the buffer, with it, and with it once it is drained.
 const COUNTED: &[(u32, &str, [u64; 3])] = &[
@@ -27,23 +27,11 @@ const COUNTED: &[(u32, &str, [u64; 3])] = &[
 const WRITES: u64 = 12_406;
 const HIT_PERCENT: &str = "57.8";
 
-fn trace() -> Option<PathBuf> {
-    let path: PathBuf = [
-        env!("CARGO_MANIFEST_DIR"),
-        "../../../shared/traces/block/Financial1_first10k.spc",
-    ]
-    .iter()
-    .collect();
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: no ../shared/traces");
-    None
-}
-
 #[test]
 fn bast_erases_what_another_implementation_counted() {
-    let Some(path) = trace() else { return };
+    let Some(path) = real("block/Financial1_first10k.spc") else {
+        return;
+    };
     let workload = Workload {
         fold: Fold {
             range: Range::Modulo,

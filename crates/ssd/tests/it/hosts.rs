@@ -9,11 +9,14 @@ use senko_ssd::drive::{Drive, Load};
 use senko_ssd::geometry::Geometry;
 use senko_ssd::lifetime::Lifetime;
 use senko_ssd::nand::{Cause, Endurance, Nand};
+use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::{Interface, PartialPages, Profile};
 use senko_ssd::report::Report;
 use senko_ssd::source::Workload;
 use senko_ssd::trace::TraceSpec;
 use senko_ssd::{Error, Op, Request};
+
+use crate::util::run;
 
 const PAGE: u64 = 4096;
 /// A read of the paper's drive: 25 us on the flash, nothing on the bus, 1 us in RAM.
@@ -31,19 +34,7 @@ fn profile(interface: Interface) -> Profile {
 }
 
 fn request(op: Op, page: u64, pages: u64) -> Request {
-    Request {
-        time: 0,
-        device: 0,
-        op,
-        offset: page * PAGE,
-        bytes: pages * PAGE,
-        stream: 0,
-    }
-}
-
-fn run(drive: &mut Drive, requests: Vec<Request>, load: Load) -> Report {
-    let requests = requests.into_iter().map(Ok::<_, Error>);
-    drive.run(requests, load).expect("every request fits")
+    Request::new(op, page * PAGE, pages * PAGE)
 }
 
 /// The time to read 480 pages in order, on full drives, with stripes of a page.
@@ -51,8 +42,8 @@ fn reads(interface: Interface, drives: u32, depth: u32) -> u64 {
     let profile = profile(interface);
     let mut drive = Drive::raid0(&profile, &Parts::default(), drives, PAGE).expect("drives");
     drive.precondition(1.0).expect("new flash");
-    let requests = (0..480).map(|page| request(Op::Read, page, 1)).collect();
-    let report = run(&mut drive, requests, Load::Closed { depth });
+    let requests = (0..480).map(|page| request(Op::Read, page, 1));
+    let report = run(&mut drive, Load::Closed { depth }, requests);
     assert_eq!(report.all.count, 480);
     (report.seconds * 1e9).round() as u64
 }
@@ -79,17 +70,14 @@ fn a_wide_request_is_cut_up() {
     drive.precondition(1.0).expect("new flash");
     // Pages 1 to 16 with stripes of two: the drives have 4, 4, 4 and 4 of them, one after the
     // other.
-    let report = run(
-        &mut drive,
-        vec![request(Op::Read, 1, 16)],
-        Load::Closed { depth: 1 },
-    );
+    let one = Load::Closed { depth: 1 };
+    let report = run(&mut drive, one, [request(Op::Read, 1, 16)]);
     assert_eq!(report.pages.host_reads, 16);
     assert_eq!((report.seconds * 1e9).round() as u64, 4 * 25_000 + 1000);
     // A flush goes to all drives, and is one request.
     let mut flush = Request::flush(0);
     flush.device = 7;
-    let report = run(&mut drive, vec![flush], Load::Closed { depth: 1 });
+    let report = run(&mut drive, one, [flush]);
     assert_eq!(report.all.count, 1);
 }
 
@@ -103,8 +91,8 @@ fn every_queue_of_nvme_is_used() {
         profile.geometry.blocks = 4;
         let mut drive = Drive::new(&profile, &Parts::default()).expect("a drive");
         drive.precondition(1.0).expect("new flash");
-        let requests: Vec<Request> = (0..512).map(|page| request(Op::Read, page, 1)).collect();
-        let report = run(&mut drive, requests, Load::Closed { depth: 16 });
+        let requests = (0..512).map(|page| request(Op::Read, page, 1));
+        let report = run(&mut drive, Load::Closed { depth: 16 }, requests);
         assert_eq!(report.pace.most_under_way, 16);
         assert_eq!(report.pace.slots, u64::from(queues * depth));
         let time = (report.seconds * 1e9).round() as u64;
@@ -136,13 +124,9 @@ fn the_hosts_bytes_are_those_it_wrote() {
             drive.precondition(1.0).expect("new flash");
             let requests = (0..4096).map(|at| Request {
                 time: at * 1_000_000,
-                device: 0,
-                op: Op::Write,
-                offset: at % 1024 * 16_384,
-                bytes,
-                stream: 0,
+                ..Request::new(Op::Write, at % 1024 * 16_384, bytes)
             });
-            let report = run(&mut drive, requests.collect(), Load::Open { speed: 1.0 });
+            let report = run(&mut drive, Load::Open { speed: 1.0 }, requests);
             assert_eq!(report.host_bytes_written, 4096 * bytes);
             assert_eq!(report.pages.host_writes, 4096);
             let erases = Lifetime::of(&report, 1000).expect("blocks were erased");
@@ -169,7 +153,7 @@ fn paced(gap_ns: u64) -> Report {
         time: at * gap_ns,
         ..request(Op::Read, at % 1000, 1)
     });
-    run(&mut drive, requests.collect(), Load::Open { speed: 1.0 })
+    run(&mut drive, Load::Open { speed: 1.0 }, requests)
 }
 
 /// With twice the drive's maximum load, a run used to report a mean response time of 22 seconds,
@@ -192,10 +176,8 @@ fn a_drive_that_cannot_keep_up_is_told() {
     assert!((read - pace * 4096.0).abs() < 1e-3 && written == 0.0);
     // A closed loop waits for the drive, which then keeps up at any speed.
     let mut drive = Drive::new(&profile(Interface::Single), &Parts::default()).expect("a drive");
-    let requests = (0..2000)
-        .map(|at| request(Op::Write, at % 1000, 1))
-        .collect();
-    assert!(!run(&mut drive, requests, Load::Closed { depth: 500 }).falls_behind());
+    let requests = (0..2000).map(|at| request(Op::Write, at % 1000, 1));
+    assert!(!run(&mut drive, Load::Closed { depth: 500 }, requests).falls_behind());
 }
 
 /// Ctrl-C used to discard the counts of a run. Now the run ends at once, however many requests
@@ -220,8 +202,8 @@ fn a_run_that_is_stopped_reports_what_it_did() {
         assert!(report.all.count <= 5001);
         assert_eq!(report.all.count, report.host_bytes_written / PAGE);
         assert!(untimed || report.pace.under_way_at_last_arrival > 0);
-        let filled = drive.precondition_while(1.0, |_, _| false);
-        assert!(matches!(filled, Ok(false)));
+        let all = Precondition::InOrder { percent: 100.0 };
+        assert!(matches!(drive.prepare(all, |_, _| false), Ok(None)));
     }
 }
 
@@ -277,15 +259,7 @@ fn a_workload_without_requests_is_refused() {
 /// in one step, in which none can.
 #[test]
 fn flash_is_plain_only_if_operations_only_count() {
-    let geometry = Geometry {
-        channels: 1,
-        dies: 1,
-        planes: 1,
-        blocks: 16,
-        pages: 16,
-        page_bytes: 4096,
-        spare_bytes: 0,
-    };
+    let geometry = Geometry::one_plane(16, 16);
     let timing = Some(profile(Interface::Single).timing);
     let plain = Endurance::default();
     let failing = Endurance {

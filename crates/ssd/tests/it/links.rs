@@ -8,7 +8,9 @@ use senko_ssd::drive::{Drive, Load};
 use senko_ssd::engine_device::SimulatedDevice;
 use senko_ssd::link::Link;
 use senko_ssd::profile::{Interface, Profile};
-use senko_ssd::{Error, Op, Request};
+use senko_ssd::{Op, Request};
+
+use crate::util::run;
 
 const PAGE: u64 = 4096;
 /// A byte in ten nanoseconds: a page takes 40,960 ns. A command takes 1,000.
@@ -32,21 +34,14 @@ fn profile(link: Link) -> Profile {
 }
 
 fn request(op: Op, page: u64, pages: u64) -> Request {
-    Request {
-        op,
-        offset: page * PAGE,
-        bytes: pages * PAGE,
-        ..Request::flush(0)
-    }
+    Request::new(op, page * PAGE, pages * PAGE)
 }
 
 /// The time of requests, all at once, on a drive whose pages are all written.
 fn time(profile: &Profile, requests: Vec<Request>) -> u64 {
     let mut drive = Drive::new(profile, &Parts::default()).expect("a drive");
     drive.precondition(1.0).expect("new flash");
-    let requests = requests.into_iter().map(Ok::<_, Error>);
-    let load = Load::Closed { depth: 32 };
-    let report = drive.run(requests, load).expect("every request fits");
+    let report = run(&mut drive, Load::Closed { depth: 32 }, requests);
     (report.seconds * 1e9).round() as u64
 }
 
@@ -121,8 +116,8 @@ fn every_drive_has_its_link() {
     let profile = profile(SLOW);
     let mut drive = Drive::raid0(&profile, &Parts::default(), 4, PAGE).expect("drives");
     drive.precondition(1.0).expect("new flash");
-    let read = [Ok::<_, Error>(request(Op::Read, 0, 4))];
-    let report = drive.run(read, Load::Closed { depth: 1 }).expect("it fits");
+    let read = [request(Op::Read, 0, 4)];
+    let report = run(&mut drive, Load::Closed { depth: 1 }, read);
     let seconds = 1e-9 * f64::from(1000 + 25_000 + 1000 + 40_960);
     assert!((report.seconds - seconds).abs() < 1e-12);
     assert_eq!(report.busy.links, 4);

@@ -34,13 +34,8 @@ const LAYERS: &[(&str, (u32, u32, u32))] = &[
 
 fn nand(shape: (u32, u32, u32)) -> Nand {
     let geometry = Geometry {
-        channels: 1,
-        dies: 1,
-        planes: 1,
-        blocks: shape.0,
-        pages: shape.1,
         page_bytes: 512,
-        spare_bytes: 16,
+        ..Geometry::one_plane(shape.0, shape.1)
     };
     let mut nand = Nand::new(geometry, None, &Endurance::default(), 1).unwrap();
     nand.keep_sequence();
@@ -48,9 +43,9 @@ fn nand(shape: (u32, u32, u32)) -> Nand {
 }
 
 fn build(spec: &str, nand: &Nand, logical_pages: u32) -> Box<dyn Ftl> {
-    let ftl = ftl::build(&spec.parse().unwrap(), nand, logical_pages).unwrap();
-    let again = ftl::build(&ftl.spec(), nand, logical_pages).unwrap();
-    assert_eq!(ftl.spec(), again.spec(), "specifications round-trip");
+    let (ftl, full) = ftl::build(&spec.parse().unwrap(), nand, logical_pages).unwrap();
+    let (_, again) = ftl::build(&full, nand, logical_pages).unwrap();
+    assert_eq!(full, again, "specifications round-trip");
     ftl
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod util; // helpers of several tests
 mod examples; // the examples, run
 mod everything; // every layer under every buffer, against a shadow
 mod engine_device; // a simulated drive as a device of `io`
@@ -12,7 +13,6 @@ mod transfer; // the direct transfer engine's queueing model
 mod log_layers; // the block-granular layers and DFTL by themselves: shadow and power cuts
 mod log_stories; // their operations, one by one, computed by hand
 mod financial1; // BAST under an LRU buffer on Financial1, against another implementation
-mod trace_util; // helpers of the tests of traces
 mod trace_formats; // a sample of each format of traces, field by field
 mod trace_rules; // the rules of every reader of traces
 mod trace_guess; // guesses of formats, and doubts
@@ -20,7 +20,7 @@ mod hosts; // drives under a host: queues, RAID 0, bytes, keeping up
 mod links; // the link to the host, and writes that end before their pages are on the flash
 mod precondition; // writes before a run, and whether the drive became steady
 mod slc; // the cache of single-level blocks
-mod chapter2; // the thesis's chapter 2: a chip, map sizes, hits of a cached map, TRIM
+mod chapter2; // the thesis's chapter 2: a chip, hits of a cached map, TRIM
 mod thesis_drives; // the thesis's table 3 and figures 23 to 25, on its drives
 mod trace_fold; // folding addresses
 mod trace_write; // written traces are read back

@@ -15,20 +15,15 @@ use senko_workload::Rng;
 
 fn geometry(planes: u32, blocks: u32, pages: u32) -> Geometry {
     Geometry {
-        channels: 1,
-        dies: 1,
         planes,
-        blocks,
-        pages,
-        page_bytes: 4096,
-        spare_bytes: 0,
+        ..Geometry::one_plane(blocks, pages)
     }
 }
 
 /// Flash without times, and a layer on it.
 fn drive(spec: &str, geometry: Geometry, logical: u32) -> (Nand, Box<dyn Ftl>) {
     let nand = Nand::new(geometry, None, &Endurance::default(), 3).unwrap();
-    let layer = ftl::build(&spec.parse().unwrap(), &nand, logical).unwrap();
+    let (layer, _) = ftl::build(&spec.parse().unwrap(), &nand, logical).unwrap();
     (nand, layer)
 }
 
@@ -157,10 +152,8 @@ fn specifications() {
         "page:background=0,gc=fifo,reserve=2",
     ];
     for text in good {
-        let spec = ftl::build(&text.parse().unwrap(), &nand, 200)
-            .unwrap()
-            .spec();
-        let again = ftl::build(&spec, &nand, 200).unwrap().spec();
+        let (_, spec) = ftl::build(&text.parse().unwrap(), &nand, 200).unwrap();
+        let (_, again) = ftl::build(&spec, &nand, 200).unwrap();
         assert_eq!(again, spec);
     }
     let bad = [
@@ -212,7 +205,7 @@ fn a_page_goes_to_the_plane_that_is_idle_first() {
         ..geometry(1, 8, 4)
     };
     let mut nand = Nand::new(two_dies, Some(timing), &Endurance::default(), 3).unwrap();
-    let mut layer = ftl::build(&"page".parse().unwrap(), &nand, 16).unwrap();
+    let (mut layer, _) = ftl::build(&"page".parse().unwrap(), &nand, 16).unwrap();
     let first = layer.write(&mut nand, 0, 0, 0);
     let idle = layer.write(&mut nand, 1, 0, first).max(first);
     let (_, read) = layer.read(&mut nand, 0, idle);
@@ -439,17 +432,13 @@ fn runs_without_times_do_what_single_requests_do() {
             let offset = rng.below(sectors - 128);
             // Half of the requests cover whole pages.
             let align = if rng.below(2) == 0 { 8 } else { 1 };
+            let sectors = match op {
+                Op::Flush => 0,
+                _ => (rng.below(64) / align + 1) * align,
+            };
             Request {
-                time: 0,
-                device: 0,
-                op,
-                offset: offset / align * align * 512,
-                bytes: if op == Op::Flush {
-                    0
-                } else {
-                    (rng.below(64) / align + 1) * align * 512
-                },
                 stream: rng.below(3) as u16,
+                ..Request::new(op, offset / align * align * 512, sectors * 512)
             }
         };
         let requests: Vec<Request> = (0..5000).map(|_| request()).collect();

@@ -8,8 +8,10 @@ use senko_ssd::model::greedy_write_amplification;
 use senko_ssd::precondition::{MOST_WINDOWS, Precondition, Preparation};
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
-use senko_ssd::{Error, Op, Request};
+use senko_ssd::{Op, Request};
 use senko_workload::Rng;
+
+use crate::util::run;
 
 const PAGE: u64 = 4096;
 
@@ -42,17 +44,8 @@ fn write(drive: &mut Drive, pages: u64, count: u64) -> Report {
 
 fn random(drive: &mut Drive, op: Op, pages: u64, count: u64) -> Report {
     let mut rng = Rng::new(7);
-    let requests = (0..count).map(|_| Request {
-        time: 0,
-        device: 0,
-        op,
-        offset: rng.below(pages) * PAGE,
-        bytes: PAGE,
-        stream: 0,
-    });
-    let requests = requests.map(Ok::<_, Error>);
-    let load = Load::Closed { depth: 1 };
-    drive.run(requests, load).expect("every request fits")
+    let requests = (0..count).map(|_| Request::new(op, rng.below(pages) * PAGE, PAGE));
+    run(drive, Load::Closed { depth: 1 }, requests)
 }
 
 /// Random overwrites come after a fill in order, and the run finds no erased blocks.

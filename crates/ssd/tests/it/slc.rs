@@ -7,7 +7,9 @@ use senko_ssd::drive::{Drive, Load};
 use senko_ssd::nand::{Cause, SingleLevel};
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
-use senko_ssd::{Error, Op, Request, Time};
+use senko_ssd::{Op, Request, Time};
+
+use crate::util::run;
 
 const PAGE: u64 = 4096;
 /// Blocks have 96 pages, and 32 in single-level mode.
@@ -39,18 +41,13 @@ fn write(drive: &mut Drive, from: u64, count: u64, every: Time) -> Report {
     }
     let requests = (0..count).map(|n| Request {
         time: n * every,
-        device: 0,
-        op: Op::Write,
-        offset: (from + n) % (48 * PAGES) * PAGE,
-        bytes: PAGE,
-        stream: 0,
+        ..Request::new(Op::Write, (from + n) % (48 * PAGES) * PAGE, PAGE)
     });
     let load = match every {
         0 => Load::Closed { depth: 1 },
         _ => Load::Open { speed: 1.0 },
     };
-    let requests = requests.map(Ok::<_, Error>);
-    drive.run(requests, load).expect("every request fits")
+    run(drive, load, requests)
 }
 
 /// Counts are consistent: each page of the host is programmed once for it, and each page folded

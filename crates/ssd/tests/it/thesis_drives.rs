@@ -12,8 +12,10 @@ use senko_ssd::drive::{Drive, Load};
 use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
-use senko_ssd::{Error, Op, Request, Time};
+use senko_ssd::{Op, Request, Time};
 use senko_workload::Rng;
+
+use crate::util;
 
 const PAGE: u64 = 4096;
 /// A sequential access, as manufacturers measure it.
@@ -22,31 +24,20 @@ const CLOSE: f64 = 0.05;
 /// Commands that the X25-M's interface accepts at once.
 const DEEP: u32 = 32;
 
-fn request(op: Op, offset: u64, bytes: u64) -> Request {
-    Request {
-        op,
-        offset,
-        bytes,
-        ..Request::flush(0)
-    }
-}
-
 /// Runs requests, this many at once, on an idle drive.
 fn run(drive: &mut Drive, depth: u32, requests: impl Iterator<Item = Request>) -> Report {
     drive.rest();
-    let requests = requests.map(Ok::<_, Error>);
-    let load = Load::Closed { depth };
-    drive.run(requests, load).expect("every request fits")
+    util::run(drive, Load::Closed { depth }, requests)
 }
 
 /// Accesses of a page at random places below `span`.
 fn random(seed: u64, op: Op, count: u64, span: u64) -> impl Iterator<Item = Request> {
     let mut rng = Rng::new(seed);
-    (0..count).map(move |_| request(op, rng.below(span / PAGE) * PAGE, PAGE))
+    (0..count).map(move |_| Request::new(op, rng.below(span / PAGE) * PAGE, PAGE))
 }
 
 fn in_order(op: Op, count: u64) -> impl Iterator<Item = Request> {
-    (0..count).map(move |nth| request(op, nth * LARGE, LARGE))
+    (0..count).map(move |nth| Request::new(op, nth * LARGE, LARGE))
 }
 
 #[track_caller]
@@ -144,7 +135,7 @@ impl Stick {
     /// The time of one access.
     fn access(&mut self, op: Op, offset: u64, bytes: u64) -> Time {
         let before = self.now;
-        let done = self.drive.submit(&request(op, offset, bytes), before);
+        let done = self.drive.submit(&Request::new(op, offset, bytes), before);
         self.now = done.expect("it fits");
         self.now - before
     }

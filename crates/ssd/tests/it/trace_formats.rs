@@ -5,27 +5,33 @@
 use senko_io::trace::{MAGIC, Record};
 use senko_io::{Engine, Op as DeviceOp, Purpose, Tag};
 use senko_ssd::Op::{Flush, Read, Trim, Write};
-use senko_ssd::trace::Format;
+use senko_ssd::Request;
+use senko_ssd::trace::{Format, Reader};
 
-use crate::trace_util::{request, whole};
+use crate::util::{request, whole};
 
 const S: u64 = 1_000_000_000;
+
+/// Reads a sample of this format whole, without being told the format.
+#[track_caller]
+fn sample(text: impl Into<Vec<u8>>, format: Format, expected: &[Request]) -> Reader {
+    let (requests, reader) = whole(text, "auto");
+    assert_eq!(reader.format(), format);
+    assert_eq!(requests, expected);
+    reader
+}
 
 #[test]
 fn spc() {
     let text = "0,100,512,R,0.000000\n\
         2, 8, 3000, w, 1.5 , further, fields\n\
         2,8,4096,W,2.25\n";
-    let (requests, reader) = whole(text, "auto");
-    assert_eq!(reader.format(), Format::Spc);
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Read, 51_200, 512),
-            request(S * 3 / 2, 2, Write, 4096, 3000),
-            request(S * 9 / 4, 2, Write, 4096, 4096),
-        ]
-    );
+    let expected = [
+        request(0, 0, Read, 51_200, 512),
+        request(S * 3 / 2, 2, Write, 4096, 3000),
+        request(S * 9 / 4, 2, Write, 4096, 4096),
+    ];
+    sample(text, Format::Spc, &expected);
     let (requests, _) = whole(text, "spc:sector=4096");
     assert_eq!(requests[1].offset, 8 * 4096);
 }
@@ -35,21 +41,17 @@ fn msr() {
     let text = "128166372003061629,usr,0,Read,7014609920,24576,41286\r\n\
         128166372016382155,usr,1,Write,1317441536,8192,1963\r\n\
         128166372026382245,web,1,Write,2436440064,4096,1835\r\n";
-    let (requests, reader) = whole(text, "auto");
-    assert_eq!(reader.format(), Format::Msr);
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Read, 7_014_609_920, 24_576),
-            request(1_332_052_600, 1, Write, 1_317_441_536, 8192),
-            // Another host's disk 1 is another device.
-            request(2_332_061_600, 65_537, Write, 2_436_440_064, 4096),
-        ]
-    );
+    let expected = [
+        request(0, 0, Read, 7_014_609_920, 24_576),
+        request(1_332_052_600, 1, Write, 1_317_441_536, 8192),
+        // Another host's disk 1 is another device.
+        request(2_332_061_600, 65_537, Write, 2_436_440_064, 4096),
+    ];
+    sample(text, Format::Msr, &expected);
     let with_heading =
         format!("Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n{text}");
     let (same, reader) = whole(with_heading, "auto");
-    assert_eq!(same, requests);
+    assert_eq!(same, expected);
     assert_eq!(reader.counts().headings, 1);
 }
 
@@ -69,16 +71,12 @@ EndHeader
 
 #[test]
 fn etw() {
-    let (requests, reader) = whole(ETW, "auto");
-    assert_eq!(reader.format(), Format::Etw);
-    assert_eq!(
-        requests,
-        [
-            request(0, 3, Read, 1 << 20, 8192),
-            request(500_000, 1, Write, 16, 512),
-            request(600_000, 1, Flush, 0, 0),
-        ]
-    );
+    let expected = [
+        request(0, 3, Read, 1 << 20, 8192),
+        request(500_000, 1, Write, 16, 512),
+        request(600_000, 1, Flush, 0, 0),
+    ];
+    let reader = sample(ETW, Format::Etw, &expected);
     assert_eq!(reader.counts().other_events, 1);
     assert_eq!(reader.counts().headings, 7);
     assert_eq!(reader.counts().damaged, 0);
@@ -98,15 +96,12 @@ fn etw_columns_are_found_by_name() {
 
 #[test]
 fn five_columns_say_what_was_guessed() {
-    let (requests, reader) = whole("1000 0 64 8 1\n2000 3 128 16 0\n", "auto");
-    assert_eq!(reader.format(), Format::Columns);
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Read, 32_768, 4096),
-            request(1000, 3, Write, 65_536, 8192),
-        ]
-    );
+    let expected = [
+        request(0, 0, Read, 32_768, 4096),
+        request(1000, 3, Write, 65_536, 8192),
+    ];
+    let text = "1000 0 64 8 1\n2000 3 128 16 0\n";
+    let reader = sample(text, Format::Columns, &expected);
     assert_eq!(
         reader.notes(),
         [
@@ -216,18 +211,14 @@ fn fio_2() {
         /dev/sdb add\n/dev/sdb open\n/tmp/x add\n\
         /dev/sdb read 4096 512\n/tmp/x write 0 100\n/dev/sdb trim 0 1048576\n\
         /dev/sdb sync 0 0\n/dev/sdb datasync 0 0\n/dev/sdb close\n";
-    let (requests, reader) = whole(text, "auto");
-    assert_eq!(reader.format(), Format::Fio);
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Read, 4096, 512),
-            request(0, 1, Write, 0, 100),
-            request(0, 0, Trim, 0, 1 << 20),
-            request(0, 0, Flush, 0, 0),
-            request(0, 0, Flush, 0, 0),
-        ]
-    );
+    let expected = [
+        request(0, 0, Read, 4096, 512),
+        request(0, 1, Write, 0, 100),
+        request(0, 0, Trim, 0, 1 << 20),
+        request(0, 0, Flush, 0, 0),
+        request(0, 0, Flush, 0, 0),
+    ];
+    let reader = sample(text, Format::Fio, &expected);
     assert!(!reader.timed(), "version 2 has no times");
     assert_eq!(reader.counts().other_events, 4);
 }
@@ -254,11 +245,7 @@ fn fio_3() {
         ]
     );
     assert!(reader.timed());
-    assert!(
-        crate::trace_util::reader(text, "auto")
-            .expect("a log")
-            .timed()
-    );
+    assert!(crate::util::reader(text, "auto").expect("a log").timed());
 }
 
 /// A VSCSI record of version 1 or 2.
@@ -314,15 +301,11 @@ fn vscsi_1_and_2() {
 #[test]
 fn cloudphysics() {
     let text = "version,time,op,size,lbn\n1,500,2a,512,100\n1,502,28,1024,7\n1,502,12,36,0\n";
-    let (requests, reader) = whole(text, "auto");
-    assert_eq!(reader.format(), Format::CloudPhysics);
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Write, 51_200, 512),
-            request(2 * S, 0, Read, 3584, 1024),
-        ]
-    );
+    let expected = [
+        request(0, 0, Write, 51_200, 512),
+        request(2 * S, 0, Read, 3584, 1024),
+    ];
+    let reader = sample(text, Format::CloudPhysics, &expected);
     assert_eq!(reader.counts().other_events, 1);
 }
 
@@ -331,31 +314,23 @@ fn fiu() {
     let text = "1000 12 nfsd 508 8 W 6 0 88b93b628d84082186026d9da044f173\n\
         2500 13 R worker 2 16 16 R 8 1 57db00a2a67ca70d33789a784d37729d\n\
         2600 13 pdflush 8 8 R 8 1\n";
-    let (requests, reader) = whole(text, "auto");
-    assert_eq!(reader.format(), Format::Fiu);
-    assert_eq!(
-        requests,
-        [
-            request(0, 6 << 20, Write, 508 * 512, 4096),
-            // The process is called `R worker 2`.
-            request(1500, 8 << 20 | 1, Read, 8192, 8192),
-            request(1600, 8 << 20 | 1, Read, 4096, 4096),
-        ]
-    );
+    let expected = [
+        request(0, 6 << 20, Write, 508 * 512, 4096),
+        // The process is called `R worker 2`.
+        request(1500, 8 << 20 | 1, Read, 8192, 8192),
+        request(1600, 8 << 20 | 1, Read, 4096, 4096),
+    ];
+    sample(text, Format::Fiu, &expected);
 }
 
 #[test]
 fn alibaba() {
     let text = "0,R,126703644672,4096,1577808000000626\n7,W,8126857216,40960,1577808000001000\n";
-    let (requests, reader) = whole(text, "auto");
-    assert_eq!(reader.format(), Format::Alibaba);
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Read, 126_703_644_672, 4096),
-            request(374_000, 7, Write, 8_126_857_216, 40_960),
-        ]
-    );
+    let expected = [
+        request(0, 0, Read, 126_703_644_672, 4096),
+        request(374_000, 7, Write, 8_126_857_216, 40_960),
+    ];
+    sample(text, Format::Alibaba, &expected);
 }
 
 #[test]
@@ -363,29 +338,21 @@ fn systor() {
     let text = "Timestamp,Response,IOType,LUN,Offset,Size\n\
         1455592151.014382000,0.000123000,W,3,7746375680,4096\n\
         1455592151.514382000,,R,0,512,512\n";
-    let (requests, reader) = whole(text, "auto");
-    assert_eq!(reader.format(), Format::Systor);
-    assert_eq!(
-        requests,
-        [
-            request(0, 3, Write, 7_746_375_680, 4096),
-            request(S / 2, 0, Read, 512, 512),
-        ]
-    );
+    let expected = [
+        request(0, 3, Write, 7_746_375_680, 4096),
+        request(S / 2, 0, Read, 512, 512),
+    ];
+    sample(text, Format::Systor, &expected);
 }
 
 #[test]
 fn lis() {
     let text = "10 1 0 0\n500 64 0 1\n3 0 0 2\n";
-    let (requests, reader) = whole(text, "auto");
-    assert_eq!(reader.format(), Format::Lis);
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Read, 40_960, 4096),
-            request(0, 0, Read, 500 * 4096, 64 * 4096),
-        ]
-    );
+    let expected = [
+        request(0, 0, Read, 40_960, 4096),
+        request(0, 0, Read, 500 * 4096, 64 * 4096),
+    ];
+    let reader = sample(text, Format::Lis, &expected);
     assert_eq!(reader.counts().zero_sized, 1);
     assert!(!reader.timed());
     let (requests, _) = whole(text, "lis:op=write,page=512");
@@ -417,16 +384,12 @@ fn senko() {
     ] {
         bytes.extend(record.encode());
     }
-    let (requests, reader) = whole(bytes.clone(), "auto");
-    assert_eq!(reader.format(), Format::Senko);
-    assert_eq!(
-        requests,
-        [
-            request(0, 2, Write, 12_288, 8192),
-            request(20, 2, Flush, 0, 0),
-            request(25, 2, Trim, 4096, 4096),
-        ]
-    );
+    let expected = [
+        request(0, 2, Write, 12_288, 8192),
+        request(20, 2, Flush, 0, 0),
+        request(25, 2, Trim, 4096, 4096),
+    ];
+    sample(bytes.clone(), Format::Senko, &expected);
     let (requests, _) = whole(bytes, "senko:streams=purpose");
     assert_eq!(requests[0].stream, Purpose::Reclaim as u16);
 }

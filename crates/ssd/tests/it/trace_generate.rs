@@ -2,7 +2,7 @@
 //! Generated loads: the shares, addresses, sizes and times that were requested, and the same ones
 //! for the same seed.
 
-use senko_ssd::generate::{Arrival, Generator, Pattern, Phase, UniformPages};
+use senko_ssd::generate::{Arrival, Generator, Pattern, Phase};
 use senko_ssd::{Op, Request};
 
 fn generate(text: &str) -> Vec<Request> {
@@ -150,21 +150,6 @@ fn flushes_come_on_top() {
     assert_eq!(
         ops,
         [false, false, false, true, false, false, false, true, false]
-    );
-}
-
-#[test]
-fn plain_page_numbers() {
-    let mut pages = UniformPages::new(10, 3);
-    let mut hits = [0u32; 10];
-    let mut many = vec![0u32; 100_000];
-    pages.fill(&mut many);
-    for page in many {
-        hits[page as usize] += 1;
-    }
-    assert!(
-        hits.iter().all(|&hits| (9000..11_000).contains(&hits)),
-        "{hits:?}"
     );
 }
 

@@ -3,12 +3,11 @@
 //! user check it.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use senko_ssd::Op::{Read, Trim, Write};
 use senko_ssd::trace::{Format, Reader, Summary};
 
-use crate::trace_util::{reader, request, whole};
+use crate::util::{reader, request, whole};
 
 fn guessed(text: &str) -> (Format, Option<String>) {
     let reader = reader(text, "auto").unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -240,49 +239,6 @@ fn zoned_operations_of_blkparse() {
         request(second(4), device, Trim, 524_288 * 512, 256 << 20)
     );
     assert_eq!(reader.counts().other_events, 3);
-}
-
-/// A tape archive ends in zeros, which gzip ignores and the reader took for damage.
-#[test]
-fn padding_behind_an_archive() {
-    let text = lines(3000, |at| format!("0,{at},512,W,{at}"));
-    let (plain, _) = whole(text.as_str(), "spc");
-    let gzip = || {
-        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        out.write_all(text.as_bytes()).expect("memory");
-        out.finish().expect("memory")
-    };
-    let bzip2 = || {
-        let mut out = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
-        out.write_all(text.as_bytes()).expect("memory");
-        out.finish().expect("memory")
-    };
-    let zstd = || zstd::encode_all(text.as_bytes(), 1).expect("memory");
-    let xz = || {
-        let mut out = liblzma::write::XzEncoder::new(Vec::new(), 1);
-        out.write_all(text.as_bytes()).expect("memory");
-        out.finish().expect("memory")
-    };
-    for archive in [gzip(), bzip2(), zstd(), xz()] {
-        for zeros in [0, 1, 512, 300_000] {
-            let mut padded = archive.clone();
-            padded.resize(archive.len() + zeros, 0);
-            assert_eq!(whole(padded, "spc").0, plain, "{zeros} zeros");
-        }
-        // Two members with padding between them are both read.
-        let mut two = archive.clone();
-        two.resize(archive.len() + 512, 0);
-        two.extend_from_slice(&archive);
-        assert_eq!(whole(two, "spc").0.len(), 2 * plain.len());
-        // Anything else there is damage.
-        let mut spoilt = archive.clone();
-        spoilt.extend_from_slice(b"\0\0rubbish");
-        let reader = reader(spoilt, "spc").expect("its start is a trace");
-        let (last, requests) = reader.fold((true, 0), |(_, count), item| {
-            (item.is_ok(), count + usize::from(item.is_ok()))
-        });
-        assert_eq!((last, requests), (false, plain.len()));
-    }
 }
 
 /// `senko ssd run --format spc` of a trace in another format used to simulate nothing, and ended

@@ -2,24 +2,9 @@
 //! The real traces outside the project, read completely: as many requests and writes as their
 //! README says, nothing damaged.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::path::PathBuf;
+use senko_ssd::trace::{Format, Reader, Summary, TraceSpec};
 
-use senko_ssd::Op;
-use senko_ssd::trace::{Fold, Folder, Format, Reader, Summary, TraceSpec};
-
-/// A trace's path, unless there are no traces.
-fn real(name: &str) -> Option<PathBuf> {
-    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../../shared/traces", name]
-        .iter()
-        .collect();
-    let found = File::open(&path).is_ok();
-    if !found {
-        eprintln!("skipped: no ../shared/traces");
-    }
-    found.then_some(path)
-}
+use crate::util::real;
 
 fn summary(name: &str, spec: &str) -> Option<Summary> {
     let path = real(name)?;
@@ -145,28 +130,6 @@ fn durations() {
 }
 
 #[test]
-fn financial1_folded_into_a_gigabyte_writes_12406_pages() {
-    let Some(path) = real("block/Financial1_first10k.spc") else {
-        return;
-    };
-    let fold: Fold = "modulo".parse().expect("a fold");
-    let mut folder = Folder::new(&fold, 1 << 30).expect("a fold");
-    let mut pages = 0;
-    let reader = Reader::open(&path, &TraceSpec::default()).expect("a trace");
-    for request in reader {
-        let request = request.expect("a whole trace");
-        folder
-            .fold(request, |piece| {
-                if piece.op == Op::Write {
-                    pages += (piece.offset + piece.bytes - 1) / 4096 - piece.offset / 4096 + 1;
-                }
-            })
-            .expect("every request fits");
-    }
-    assert_eq!(pages, 12_406);
-}
-
-#[test]
 fn page_references() {
     for (name, references) in [("ARC_OLTP.lis.zst", 914_145), ("ARC_P3.lis.zst", 3_912_296)] {
         let Some(summary) = summary(&format!("kv/{name}"), "auto:op=write") else {
@@ -176,45 +139,5 @@ fn page_references() {
         assert_eq!(summary.mix.written_bytes / 4096, references, "{name}");
         assert_eq!(summary.mix.reads, 0);
         assert!(!summary.timed);
-    }
-}
-
-/// The share of page references that an LRU list of `pages` hits, in percent.
-fn lru_hits(name: &str, pages: usize) -> Option<f64> {
-    let path = real(name)?;
-    let reader = Reader::open(&path, &TraceSpec::default()).expect("a trace");
-    // When each page was last used, and the other way round.
-    let (mut used, mut order) = (HashMap::new(), BTreeMap::new());
-    let (mut now, mut hits) = (0u64, 0u64);
-    for request in reader {
-        let request = request.expect("a whole trace");
-        for page in request.offset / 4096..(request.offset + request.bytes) / 4096 {
-            if let Some(before) = used.insert(page, now) {
-                hits += 1;
-                order.remove(&before);
-            } else if used.len() > pages {
-                let (_, oldest) = order.pop_first().expect("the list is full");
-                used.remove(&oldest);
-            }
-            order.insert(now, page);
-            now += 1;
-        }
-    }
-    Some(hits as f64 * 100.0 / now as f64)
-}
-
-#[test]
-fn lru_hits_as_the_arc_paper_has_them() {
-    for (name, pages, percent) in [
-        ("kv/ARC_OLTP.lis.zst", 1000, 32.83),
-        ("kv/ARC_OLTP.lis.zst", 15_000, 64.63),
-        ("kv/ARC_P3.lis.zst", 32_768, 3.57),
-    ] {
-        if let Some(found) = lru_hits(name, pages) {
-            assert!(
-                (found - percent).abs() < 0.01,
-                "{name}, {pages} pages: {found} %"
-            );
-        }
     }
 }

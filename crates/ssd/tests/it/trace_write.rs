@@ -6,7 +6,7 @@ use senko_ssd::Op::{Flush, Read, Trim, Write};
 use senko_ssd::trace::{Fold, Folder, TraceWriter, WriteFormat, Written};
 use senko_ssd::{Op, Request};
 
-use crate::trace_util::{request, whole};
+use crate::util::{request, whole};
 
 fn written(requests: &[Request], format: &str) -> (Vec<u8>, Written) {
     let format: WriteFormat = format.parse().unwrap_or_else(|error| panic!("{error}"));

@@ -9,16 +9,11 @@ use senko_ssd::nand::{Cause, Endurance, Nand};
 /// Two planes of five blocks of four pages, three zones of two blocks each: eight pages a zone.
 fn drive() -> (Nand, Box<dyn Ftl>) {
     let geometry = Geometry {
-        channels: 1,
-        dies: 1,
         planes: 2,
-        blocks: 5,
-        pages: 4,
-        page_bytes: 4096,
-        spare_bytes: 0,
+        ..Geometry::one_plane(5, 4)
     };
     let nand = Nand::new(geometry, None, &Endurance::default(), 0).unwrap();
-    let layer = ftl::build(&"zns:blocks=2".parse().unwrap(), &nand, 24).unwrap();
+    let (layer, _) = ftl::build(&"zns:blocks=2".parse().unwrap(), &nand, 24).unwrap();
     (nand, layer)
 }
 

@@ -24,8 +24,7 @@ pub(super) fn next(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Troub
             }
         };
         let [key, op, size] = fields;
-        if reader.position == 1 + reader.dropped.blank_lines && op.eq_ignore_ascii_case(b"op") {
-            reader.dropped.headings += 1;
+        if reader.position == 1 + reader.blank_lines && op.eq_ignore_ascii_case(b"op") {
             continue;
         }
         if key.is_empty() || key.contains(&b'"') {
@@ -44,12 +43,7 @@ pub(super) fn next(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Troub
         } else {
             Some(number(size, "size")?)
         };
-        return Ok(Some(Record {
-            time: reader.yielded,
-            key,
-            size,
-            op,
-        }));
+        return Ok(Some(Record { key, size, op }));
     }
     Ok(None)
 }

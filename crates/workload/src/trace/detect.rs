@@ -9,7 +9,6 @@ use super::oracle;
 /// How many decompressed bytes are read to recognise the format.
 const PEEK: usize = 16 << 10;
 
-/// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Megiddo and Modha's `.lis`.

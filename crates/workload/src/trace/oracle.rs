@@ -80,16 +80,12 @@ pub(super) fn next(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Troub
                 raw.next
             )));
         }
-        if raw.size == 0 {
-            reader.dropped.empty_requests += 1;
-            continue;
+        if raw.size > 0 {
+            return Ok(Some(Record {
+                key: raw.key,
+                size: Some(u64::from(raw.size)),
+                op: TraceOp::Get,
+            }));
         }
-        let size = Some(u64::from(raw.size));
-        return Ok(Some(Record {
-            time: u64::from(raw.time),
-            key: raw.key,
-            size,
-            op: TraceOp::Get,
-        }));
     }
 }

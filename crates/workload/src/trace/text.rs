@@ -36,7 +36,7 @@ pub(super) fn next_line(reader: &mut TraceReader<'_>) -> Result<bool, Trouble> {
         if !reader.line.is_empty() {
             return Ok(true);
         }
-        reader.dropped.blank_lines += 1;
+        reader.blank_lines += 1;
     }
 }
 
@@ -64,13 +64,10 @@ pub(super) fn next_arc(reader: &mut TraceReader<'_>) -> Result<Option<Record>, T
             return Ok(None);
         }
         reader.run = arc_line(&reader.line).map_err(Trouble::Bad)?;
-        if reader.run.1 == 0 {
-            reader.dropped.empty_requests += 1;
-        }
     }
     let (key, left) = reader.run;
     reader.run = (key + 1, left - 1);
-    Ok(Some(reference(reader, key)))
+    Ok(Some(reference(key)))
 }
 
 /// A line of a `.lis` file: the first page, and the number of pages from there.
@@ -113,19 +110,15 @@ pub fn arc_line(line: &[u8]) -> Result<(u64, u64), String> {
 
 pub(super) fn next_lirs(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Trouble> {
     while next_line(reader)? {
-        if reader.line == b"*" {
-            reader.dropped.phase_marks += 1;
-            continue;
+        if reader.line != b"*" {
+            return Ok(Some(reference(number(&reader.line, "block number")?)));
         }
-        let key = number(&reader.line, "block number")?;
-        return Ok(Some(reference(reader, key)));
     }
     Ok(None)
 }
 
-fn reference(reader: &TraceReader<'_>, key: u64) -> Record {
+fn reference(key: u64) -> Record {
     Record {
-        time: reader.yielded,
         key,
         size: None,
         op: TraceOp::Get,

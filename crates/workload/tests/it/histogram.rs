@@ -85,21 +85,11 @@ fn empty_and_cleared_histograms_say_zero() {
     histogram.record_n(5, 0);
     for _ in 0..2 {
         assert!(histogram.is_empty());
-        assert_eq!(
-            (
-                histogram.min(),
-                histogram.max(),
-                histogram.quantile(0.5),
-                histogram.len()
-            ),
-            (0, 0, 0, 0)
-        );
-        assert_eq!(histogram.mean(), 0.0);
+        let ends = |histogram: &Histogram| (histogram.min(), histogram.max(), histogram.len());
+        assert_eq!(ends(&histogram), (0, 0, 0));
+        assert_eq!((histogram.quantile(0.5), histogram.mean()), (0, 0.0));
         histogram.record_n(9, 3);
-        assert_eq!(
-            (histogram.min(), histogram.max(), histogram.len()),
-            (9, 9, 3)
-        );
+        assert_eq!(ends(&histogram), (9, 9, 3));
         histogram.clear();
     }
 }

@@ -104,17 +104,17 @@ fn run(_: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()
         // DFTL's map also lies on the flash, which must have room for it.
         let logical_pages = BLOCKS * PAGES;
         let fits = ftl::build(&Spec::plain(entry.name), &nand, logical_pages);
-        let (layer, note) = match fits {
-            Ok(layer) => (layer, ""),
+        let ((layer, spec), note) = match fits {
+            Ok(built) => (built, ""),
             Err(_) => {
                 let less = logical_pages / 100 * 98;
-                let layer = ftl::build(&Spec::plain(entry.name), &nand, less)?;
-                (layer, " (98 % of the pages)")
+                let built = ftl::build(&Spec::plain(entry.name), &nand, less)?;
+                (built, " (98 % of the pages)")
             }
         };
         row(
             &mut layers,
-            &format!("{}{note}", layer.spec()),
+            &format!("{spec}{note}"),
             None,
             &layer.mapping(),
         );

@@ -10,11 +10,11 @@
 
 use crate::Error;
 use crate::buffer::adaptive::Pages;
-use crate::buffer::lists::Lists;
 use crate::buffer::table::Table;
 use crate::buffer::{Buffer, Leave, Outgoing, Surroundings, build};
 use crate::ftl::{self, Ftl};
 use crate::geometry::{Geometry, Lpn};
+use crate::lists::Lists;
 use crate::nand::{Endurance, Nand, SingleLevel};
 use crate::spec::Spec;
 
@@ -53,6 +53,7 @@ struct Model {
     nand: Nand,
     ftl: Box<dyn Ftl>,
     kind: Kind,
+    logical_pages: u32,
     /// Blocks that are erased together.
     erased_at_once: u32,
     /// Pages of an extent, which enters and leaves as a whole: a logical block, or several that the
@@ -94,29 +95,28 @@ impl Model {
             _ => BLOCKS,
         };
         let blocks = most.min(around.logical_pages.div_ceil(pages)).max(1);
-        let (nand, ftl) = Self::fit(&around.ftl, pages, blocks)?;
-        // The specification with all options.
-        let mut spec = ftl.spec();
+        let (nand, ftl, mut spec) = Self::fit(&around.ftl, pages, blocks)?;
         let together = match spec.name() {
             "superblock" => spec.clone().take("size", 1)?,
             "zns" => spec.clone().take("blocks", 1)?,
             _ => 1,
         };
-        let (nand, ftl) = match spec.take_optional::<u32>("log-blocks")? {
+        let (nand, ftl, _) = match spec.take_optional::<u32>("log-blocks")? {
             // A copy of a share of the blocks has the same share of the log blocks, but at least as
             // many as the layer needs.
             Some(log) if scale > 1 => (log / scale..log)
                 .filter(|log| *log >= 2)
                 .map(|log| around.ftl.clone().with("log-blocks", log))
                 .find_map(|spec| Self::fit(&spec, pages, blocks).ok())
-                .unwrap_or((nand, ftl)),
-            _ => (nand, ftl),
+                .unwrap_or((nand, ftl, spec)),
+            _ => (nand, ftl, spec),
         };
         let extents = (blocks / together).max(1) as usize;
         Ok(Self {
             nand,
             ftl,
             kind: Kind::of(name),
+            logical_pages: blocks * pages,
             erased_at_once: if name == "zns" { together } else { 1 },
             extent: pages * together,
             places: Table::new(extents),
@@ -128,19 +128,11 @@ impl Model {
         })
     }
 
-    /// The layer on the least flash that it needs.
-    fn fit(spec: &Spec, pages: u32, blocks: u32) -> Result<(Nand, Box<dyn Ftl>), Error> {
+    /// The layer on the least flash that it needs, and its specification with all options.
+    fn fit(spec: &Spec, pages: u32, blocks: u32) -> Result<(Nand, Box<dyn Ftl>, Spec), Error> {
         let mut spare = (blocks / 8).max(4);
         loop {
-            let geometry = Geometry {
-                channels: 1,
-                dies: 1,
-                planes: 1,
-                blocks: blocks + spare,
-                pages,
-                page_bytes: 4096,
-                spare_bytes: 0,
-            };
+            let geometry = Geometry::one_plane(blocks + spare, pages);
             let mut nand = Nand::new(geometry, None, &Endurance::default(), 0)?;
             // A layer may have a cache of single-level blocks, but here nothing takes time.
             nand.allow_single_level(SingleLevel {
@@ -149,7 +141,7 @@ impl Model {
                 program_ns: 0,
             });
             match ftl::build(spec, &nand, blocks * pages) {
-                Ok(ftl) => return Ok((nand, ftl)),
+                Ok((ftl, spec)) => return Ok((nand, ftl, spec)),
                 Err(error) if spare > 2 * blocks + 64 => return Err(error),
                 Err(_) => spare += spare.div_ceil(4),
             }
@@ -238,7 +230,7 @@ impl Model {
         let geometry = self.nand.geometry();
         // The flash keeps a logical page's number for each page, and a few words for each block.
         let flash = 4 * u64::from(geometry.all_pages()) + 12 * u64::from(geometry.all_blocks());
-        let table = self.ftl.mapping().bits / 8 + 4 * u64::from(self.ftl.logical_pages());
+        let table = self.ftl.mapping().bits / 8 + 4 * u64::from(self.logical_pages);
         flash + table + self.places.bytes() + self.order.bytes() + 4 * self.extents.len() as u64
     }
 }
@@ -259,7 +251,7 @@ impl Ghost {
             around.pages_per_block = model.extent;
         }
         Ok(Self {
-            buffer: build(candidate, &around)?,
+            buffer: build(candidate, &around)?.0,
             out: Outgoing::default(),
             model,
             cost: 0.0,
@@ -378,14 +370,6 @@ mod tests {
     }
 
     impl Ftl for Counting {
-        fn spec(&self) -> Spec {
-            self.ftl.spec()
-        }
-
-        fn logical_pages(&self) -> u32 {
-            self.ftl.logical_pages()
-        }
-
         fn write(&mut self, nand: &mut Nand, lpn: Lpn, stream: u16, at: Time) -> Time {
             self.calls.fetch_add(1, Ordering::Relaxed);
             self.ftl.write(nand, lpn, stream, at)
@@ -394,10 +378,6 @@ mod tests {
         fn write_many(&mut self, nand: &mut Nand, lpns: &[Lpn], stream: u16) {
             self.calls.fetch_add(1, Ordering::Relaxed);
             self.ftl.write_many(nand, lpns, stream);
-        }
-
-        fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
-            self.ftl.read(nand, lpn, at)
         }
 
         fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
@@ -438,7 +418,7 @@ mod tests {
             model.write(extent * model.extent, Leave::Dirty, &everywhere);
         }
         let calls = Arc::new(AtomicU32::new(0));
-        let none = ftl::build(&"page".parse().unwrap(), &model.nand, 8).unwrap();
+        let (none, _) = ftl::build(&"page".parse().unwrap(), &model.nand, 8).unwrap();
         model.ftl = Box::new(Counting {
             ftl: std::mem::replace(&mut model.ftl, none),
             calls: Arc::clone(&calls),

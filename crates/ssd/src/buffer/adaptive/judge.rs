@@ -12,7 +12,6 @@
 //! Always holds: the same costs give the same choices; memory is a few words for each pair of
 //! candidates.
 
-/// A past.
 struct Past {
     /// Judgements that are added together.
     batch: u32,

@@ -22,7 +22,6 @@ impl Page {
         };
     }
 
-    /// Opens a free block.
     pub(super) fn open_free(&mut self, plane: usize, which: usize) {
         let Plane { free, open, .. } = &mut self.planes[plane];
         let block = free.take().expect("a block of the reserve is free");

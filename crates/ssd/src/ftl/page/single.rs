@@ -27,7 +27,6 @@ use crate::{Error, Time};
 /// How many blocks of a plane the cache has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Size {
-    /// There is no cache.
     None,
     /// This many.
     Blocks(u32),
@@ -41,8 +40,8 @@ impl Size {
     /// # Errors
     /// If they are wrong, or the flash has no single-level mode.
     pub(super) fn take(spec: &mut Spec, nand: &Nand) -> Result<Self, Error> {
-        let blocks: u32 = spec.take("slc-blocks", 0)?;
-        let share: f64 = spec.take("slc-share", 0.0)?;
+        let blocks: u32 = spec.take_quietly("slc-blocks", 0)?;
+        let share: f64 = spec.take_quietly("slc-share", 0.0)?;
         let wrong = |text: &str| Err(Error::spec(format!("page: {text}")));
         if !(0.0..=1.0).contains(&share) {
             return wrong("slc-share must be 0 to 1");
@@ -70,15 +69,6 @@ impl Size {
     /// Whether the cache uses free space.
     pub(super) fn gives_way(self) -> bool {
         matches!(self, Self::Share(_))
-    }
-
-    /// A specification with the cache.
-    pub(super) fn shown(self, spec: Spec) -> Spec {
-        match self {
-            Self::None => spec,
-            Self::Blocks(blocks) => spec.with("slc-blocks", blocks),
-            Self::Share(share) => spec.with("slc-share", share),
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use senko_workload::Rng;
 use crate::Error;
 use crate::geometry::{Block, Divider, NONE};
 use crate::nand::Nand;
+use crate::spec::Spec;
 
 /// How a victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,30 +40,18 @@ impl Policy {
     /// Their names in specifications.
     pub(super) const NAMES: &'static str = "greedy, cost-benefit, fifo, d-choices, windowed";
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Greedy => "greedy",
-            Self::CostBenefit => "cost-benefit",
-            Self::Fifo => "fifo",
-            Self::DChoices { .. } => "d-choices",
-            Self::Windowed { .. } => "windowed",
-        }
-    }
-
-    pub(super) fn parse(
-        name: &str,
-        choices: Option<u32>,
-        window: Option<u32>,
-    ) -> Result<Self, Error> {
-        let policy = match name {
+    /// Takes the options `gc`, `d` and `window`.
+    pub(super) fn take(spec: &mut Spec) -> Result<Self, Error> {
+        let name: String = spec.take("gc", "greedy".to_owned())?;
+        let policy = match name.as_str() {
             "greedy" => Self::Greedy,
             "cost-benefit" => Self::CostBenefit,
             "fifo" => Self::Fifo,
             "d-choices" => Self::DChoices {
-                choices: choices.unwrap_or(10),
+                choices: spec.take("d", 10)?,
             },
             "windowed" => Self::Windowed {
-                window: window.unwrap_or(64),
+                window: spec.take("window", 64)?,
             },
             _ => {
                 return Err(Error::spec(format!(
@@ -71,13 +60,14 @@ impl Policy {
                 )));
             }
         };
-        match policy {
-            Self::DChoices { choices: 0 } | Self::Windowed { window: 0 } => Err(Error::spec(
-                format!("page: gc={name} has to look at one block at least"),
-            )),
-            Self::DChoices { .. } if window.is_none() => Ok(policy),
-            Self::Windowed { .. } if choices.is_none() => Ok(policy),
-            _ if choices.is_none() && window.is_none() => Ok(policy),
+        if let Self::DChoices { choices: 0 } | Self::Windowed { window: 0 } = policy {
+            return Err(Error::spec(format!(
+                "page: gc={name} has to look at one block at least"
+            )));
+        }
+        let foreign: [Option<u32>; 2] = [spec.take_optional("d")?, spec.take_optional("window")?];
+        match foreign {
+            [None, None] => Ok(policy),
             _ => Err(Error::spec(format!(
                 "page: d goes with gc=d-choices and window with gc=windowed, and here is gc={name}"
             ))),

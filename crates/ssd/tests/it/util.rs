@@ -1,10 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpers of the tests of traces: reading a text whole, and short ways to write requests down.
+//! Helpers of several tests: runs of requests, and traces in memory and in files.
 
 use std::io::Cursor;
+use std::path::PathBuf;
 
+use senko_ssd::drive::{Drive, Load};
+use senko_ssd::report::Report;
 use senko_ssd::trace::{Reader, TraceError, TraceSpec};
-use senko_ssd::{Op, Request};
+use senko_ssd::{Error, Op, Request};
+
+/// Runs requests that all fit.
+pub fn run(drive: &mut Drive, load: Load, requests: impl IntoIterator<Item = Request>) -> Report {
+    let requests = requests.into_iter().map(Ok::<_, Error>);
+    drive.run(requests, load).expect("every request fits")
+}
+
+/// A real trace's path, unless there are no traces.
+pub fn real(name: &str) -> Option<PathBuf> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../../shared/traces", name]
+        .iter()
+        .collect();
+    let is_there = path.exists();
+    if !is_there {
+        eprintln!("skipped: no ../shared/traces");
+    }
+    is_there.then_some(path)
+}
 
 /// The reader of `bytes`, by a specification such as `auto` or `spc:sector=4096`.
 pub fn reader(bytes: impl Into<Vec<u8>>, spec: &str) -> Result<Reader, TraceError> {
@@ -26,9 +47,6 @@ pub fn request(time: u64, device: u32, op: Op, offset: u64, bytes: u64) -> Reque
     Request {
         time,
         device,
-        op,
-        offset,
-        bytes,
-        stream: 0,
+        ..Request::new(op, offset, bytes)
     }
 }
