@@ -36,18 +36,13 @@ use senko_workload::{Mix, Popularity, Rng, ValueLen, fill_value};
 /// A command that changes a value on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Adds 1 to a counter.
     Incr,
-    /// Subtracts 1 from a counter.
     Decr,
-    /// Appends a chunk to a text.
     Append,
-    /// Prepends a chunk to a text.
     Prepend,
 }
 
 impl Change {
-    /// All of them.
     pub const ALL: [Change; 4] = [Change::Incr, Change::Decr, Change::Append, Change::Prepend];
 
     /// The command's word, and its name in a mix.
@@ -103,17 +98,14 @@ impl Changes {
         Ok(Changes { shares, total: sum })
     }
 
-    /// The share of one command.
     pub fn share(&self, change: Change) -> f64 {
         self.shares[change as usize]
     }
 
-    /// The share of all.
     pub fn total(&self) -> f64 {
         self.total
     }
 
-    /// Whether there are no changes.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.total() == 0.0
@@ -248,12 +240,10 @@ impl Classes {
         classes
     }
 
-    /// The number of classes.
     pub fn count(&self) -> u64 {
         self.used
     }
 
-    /// The class of a key.
     #[inline]
     pub fn of(&self, key_id: u64) -> Class {
         if self.used == 1 {
@@ -293,7 +283,6 @@ impl Classes {
     }
 }
 
-/// Bytes of a chunk.
 pub const CHUNK: usize = 16;
 /// A text with this many chunks is set again.
 pub const MOST_CHUNKS: i64 = 32;
@@ -333,7 +322,6 @@ pub fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The digits of a number.
 pub fn digits(number: u64) -> usize {
     number.checked_ilog10().unwrap_or(0) as usize + 1
 }

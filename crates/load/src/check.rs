@@ -31,7 +31,6 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds.
     pub const ALL: [FaultKind; 5] = [
         FaultKind::Wrong,
         FaultKind::Torn,
@@ -55,7 +54,6 @@ impl FaultKind {
 /// A wrong answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind of fault.
     pub kind: FaultKind,
     /// The key's number; the key itself in [`Fault::key`].
     pub key_id: u64,
@@ -79,11 +77,8 @@ impl fmt::Display for Fault {
 
 /// What a value should be.
 pub struct Expected<'a> {
-    /// The key's number.
     pub key_id: u64,
-    /// The correct versions.
     pub versions: RangeInclusive<u32>,
-    /// The length of a version's value.
     pub len_of: &'a dyn Fn(u32) -> usize,
 }
 
@@ -95,7 +90,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Adds the key.
     pub fn on(self, key_id: u64, key: &[u8]) -> Fault {
         let key = String::from_utf8_lossy(key).into_owned();
         Fault {
@@ -143,7 +137,6 @@ pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Fi
     check_versions(flags, &expected.versions)
 }
 
-/// Checks the version of a whole value.
 fn check_versions(version: u32, right: &RangeInclusive<u32>) -> Result<(), Finding> {
     let (oldest, newest) = (*right.start(), *right.end());
     if version < oldest {

@@ -28,24 +28,19 @@ use crate::tracks::{ChangeEnd, Mark};
 
 mod checked; // the problem with a value or a number
 
-/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A get of one key.
     Get {
         /// Whether a set of the key follows the answer.
         then_set: bool,
     },
     /// A get of several keys; the keys follow.
     GetMany {
-        /// The number of keys.
         keys: u32,
     },
     /// A key of a [`Kind::GetMany`].
     Key,
-    /// A set.
     Set,
-    /// A set without an answer.
     QuietSet,
     /// A change of the value on the server.
     Change(Change),
@@ -56,9 +51,7 @@ pub enum Kind {
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
-    /// The kind of request.
     pub kind: Kind,
-    /// The key's number.
     pub key_id: u64,
     /// For a set, its version. For a read or a change, the oldest correct version.
     pub version: u32,
@@ -73,7 +66,6 @@ pub struct Pending {
 /// A set to be sent because of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct FollowUp {
-    /// The key's number.
     pub key_id: u64,
     /// Whether it fills a miss. Otherwise it is the second half of a read-modify-write.
     pub refill: bool,
@@ -96,7 +88,6 @@ struct Incoming {
     gathered: Vec<u8>,
 }
 
-/// One connection's state.
 pub struct Conn {
     /// Its number in the event loop; `None` while there is no connection.
     pub id: Option<ConnId>,
@@ -112,7 +103,6 @@ pub struct Conn {
     pub retry: (u64, u32),
     /// How often in a row it was given up because no answer came in time.
     pub silences: u32,
-    /// Its TLS session.
     pub link: Option<Box<Link>>,
     parser: Parser,
     incoming: Incoming,

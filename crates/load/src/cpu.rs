@@ -12,9 +12,7 @@ use std::time::Duration;
 /// Processor time in user and in kernel mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// In user mode.
     pub user: Duration,
-    /// In the kernel.
     pub system: Duration,
 }
 
@@ -38,7 +36,6 @@ impl CpuTime {
     }
 }
 
-/// Processor time of the calling thread.
 pub fn of_this_thread() -> CpuTime {
     // SAFETY: `rusage` is a struct of integers, for which zeros are valid; the call fills it.
     let usage = unsafe {

@@ -43,13 +43,11 @@ const LAST_ANSWERS_NS: u64 = 200_000_000;
 pub struct ThreadSecond {
     /// Seconds since the step's start, from 0.
     pub second: u64,
-    /// The counts of that second.
     pub stretch: Stretch,
 }
 
 /// The results of a thread.
 pub struct ThreadEnd {
-    /// All its counts.
     pub tally: Tally,
     /// Processor time of this thread during the step.
     pub cpu: CpuTime,
@@ -57,7 +55,6 @@ pub struct ThreadEnd {
     pub ended: u64,
     /// Open loop: when the last request was due, and when it was sent.
     pub last: (u64, u64),
-    /// The backend that ran.
     pub backend: Backend,
     /// Why the thread could not continue.
     pub broken: Option<String>,
@@ -131,7 +128,6 @@ impl Thrift {
     }
 }
 
-/// One thread's engine.
 pub struct Engine<'a> {
     shared: &'a Shared<'a>,
     step: Step,
@@ -423,7 +419,6 @@ impl Engine<'_> {
     }
 }
 
-/// The sizes of a thread's event loop.
 fn loop_config(plan: &Plan, connections: usize) -> LoopConfig {
     let settings = &plan.settings;
     // One answer of usual size fits a buffer; small buffers stay in the processor's cache.

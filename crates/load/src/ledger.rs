@@ -29,12 +29,9 @@ const LAG_LOST: u64 = 0xFFFF;
 const LAG_OPEN: u64 = 0xFFFE;
 const MOST_UNDER_WAY: u64 = 0xFFFF;
 
-/// The result of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetEnd {
-    /// The server said that it stored the value.
     Stored,
-    /// The server said that it did not store it.
     Refused,
     /// No answer came, and the set may still take effect.
     Lost,

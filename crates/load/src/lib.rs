@@ -70,13 +70,11 @@ pub struct LoadError(String);
 
 /// A second of a step, over all threads, for progress and series.
 pub struct Second {
-    /// The step.
     pub step: Step,
     /// Seconds since the step's start, from 0; this second starts there.
     pub second: u64,
     /// The share of the step that is done, 0 to 1.
     pub done: f64,
-    /// Its counts.
     pub stretch: Stretch,
 }
 

@@ -20,26 +20,20 @@ use crate::tls::TlsClient;
 const TRACKED_INSERTS: u64 = 1 << 22;
 /// Most keys that a run of unknown length may insert if nothing is tracked.
 const INSERTS: u64 = 1 << 32;
-/// Most keys.
 const MOST_KEYS: u64 = 1 << 40;
-/// Most keys of one get.
 pub(crate) const MOST_KEYS_PER_GET: usize = 1000;
 /// Seed of the load order; it is fixed, so that a later run knows the order.
 const ORDER_SEED: u64 = 0x006C_6F61_644F_7264;
 
 /// Settings, and the numbers that follow from them.
 pub struct Plan {
-    /// The settings as given.
     pub settings: Settings,
     /// Keys before any insert: numbers `0..keys`.
     pub keys: u64,
     /// Inserts stop at this number of keys.
     pub most_keys: u64,
-    /// How connections are encrypted.
     pub tls: Option<TlsClient>,
-    /// Converts key numbers to keys.
     pub space: KeySpace,
-    /// The kinds of the keys' values.
     pub classes: Classes,
     /// Places of the load order that a read-back covers.
     pub places: Range<u64>,
@@ -213,7 +207,6 @@ fn keys_of_bytes(bytes: u64, item_len: impl Fn(u64) -> u64) -> Result<(u64, u64)
     Ok((keys, sum))
 }
 
-/// How many keys the mix may add.
 fn most_inserts(settings: &Settings) -> u64 {
     let unknown = if settings.verify {
         TRACKED_INSERTS
@@ -356,43 +349,22 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let bad = [
-            Settings {
-                connections: 1,
-                threads: 2,
-                ..etc()
+        let contradictions: [fn(&mut Settings); 8] = [
+            |s| (s.connections, s.threads) = (1, 2),
+            |s| s.pipeline = 0,
+            |s| s.keys = KeyCount::Keys(0),
+            |s| s.part = Part::Places(5, 4),
+            |s| s.part = Part::Places(0, 1 << 50),
+            |s| s.steps.clear(),
+            |s| {
+                s.keys = KeyCount::Keys(1 << 39);
+                s.key_shape = KeyShape::Fixed(5);
             },
-            Settings {
-                pipeline: 0,
-                ..etc()
-            },
-            Settings {
-                keys: KeyCount::Keys(0),
-                ..etc()
-            },
-            Settings {
-                part: Part::Places(5, 4),
-                ..etc()
-            },
-            Settings {
-                part: Part::Places(0, 1 << 50),
-                ..etc()
-            },
-            Settings {
-                steps: Vec::new(),
-                ..etc()
-            },
-            Settings {
-                keys: KeyCount::Keys(1 << 39),
-                key_shape: KeyShape::Fixed(5),
-                ..etc()
-            },
-            Settings {
-                prefix: "a b".to_owned(),
-                ..etc()
-            },
+            |s| s.prefix = "a b".to_owned(),
         ];
-        for settings in bad {
+        for contradict in contradictions {
+            let mut settings = etc();
+            contradict(&mut settings);
             assert!(Plan::new(&settings).is_err());
         }
     }

@@ -9,7 +9,6 @@
 
 use crate::changes;
 
-/// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End<'a> {
     /// `END`, `EN`, or the binary "not found": no (more) values.
@@ -31,11 +30,8 @@ pub enum End<'a> {
 pub trait Answers {
     /// A value begins. `key` is empty if the dialect did not repeat it.
     fn value(&mut self, key: &[u8], flags: u32, len: usize);
-    /// A part of the value.
     fn body(&mut self, part: &[u8]);
-    /// The value is complete.
     fn value_end(&mut self);
-    /// An answer ended.
     fn end(&mut self, end: End<'_>);
 }
 
@@ -50,9 +46,7 @@ const SHOWN: usize = 60;
 
 /// A parser of one connection's answers.
 pub enum Parser {
-    /// The classic and meta dialects.
     Text(TextParser),
-    /// The binary dialect.
     Binary(BinaryParser),
 }
 
@@ -243,7 +237,6 @@ fn malformed(what: &str, bytes: &[u8]) -> Malformed {
     ))
 }
 
-/// Bytes of a binary header.
 const HEADER: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,6 @@ pub const REACHED: f64 = 0.95;
 /// The last request counts as in time if it is at most this late.
 const SLACK_S: f64 = 0.1;
 
-/// The schedule of an open loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Requests a second.
@@ -61,14 +60,11 @@ impl Asked {
     }
 }
 
-/// The results of one step.
 #[derive(Clone, Debug)]
 pub struct StepReport {
-    /// The step.
     pub step: Step,
     /// From its start to the last answer.
     pub elapsed: Duration,
-    /// The sums.
     pub counts: Counts,
     /// Latencies of gets, in nanoseconds.
     pub get: Histogram,
@@ -80,17 +76,12 @@ pub struct StepReport {
     pub late: Histogram,
     /// Faults by kind, in the order of [`FaultKind::ALL`].
     pub faults: [u64; FaultKind::ALL.len()],
-    /// Errors by text.
     pub errors: BTreeMap<String, u64>,
-    /// This program's processor time.
     pub own_cpu: CpuTime,
     /// The server's processor time, if its process was named.
     pub server: Option<ServerCpu>,
-    /// The backend that ran.
     pub backend: Backend,
-    /// The schedule of an open loop.
     pub asked: Option<Asked>,
-    /// Whether values were checked.
     pub verifies: bool,
     /// TLS: its version and cipher suite, such as `1.3 TLS_AES_128_GCM_SHA256`.
     pub suite: Option<String>,
@@ -133,13 +124,11 @@ impl StepReport {
         time.as_secs_f64() / self.seconds() * 100.0
     }
 
-    /// Faults of all kinds.
     pub fn fault_count(&self) -> u64 {
         self.faults.iter().sum()
     }
 }
 
-/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Keys, before inserts.
@@ -148,7 +137,6 @@ pub struct Report {
     pub item_bytes: u64,
     /// Places of the load order that a read-back covered.
     pub places: Range<u64>,
-    /// The measured steps.
     pub steps: Vec<StepReport>,
     /// The first faults of the run.
     pub fault_samples: Vec<Fault>,

@@ -11,24 +11,17 @@ use crate::settings::Wire;
 
 /// Writes requests of one dialect.
 pub struct Writer<'a> {
-    /// The dialect.
     pub wire: Wire,
-    /// Converts key numbers to keys.
     pub space: &'a KeySpace,
     /// Whether answers should repeat the key if the dialect leaves that open.
     pub with_key: bool,
 }
 
-/// One set.
 #[derive(Clone, Copy, Debug)]
 pub struct Set {
-    /// The key's number.
     pub key_id: u64,
-    /// The value's version.
     pub version: u32,
-    /// The kind of the value.
     pub class: Class,
-    /// The value's length.
     pub len: usize,
     /// Seconds to live; 0: forever.
     pub expire: u32,
@@ -40,7 +33,6 @@ pub struct Set {
 const LONGEST_RELATIVE: u32 = 30 * 24 * 3600;
 
 impl Writer<'_> {
-    /// A get of one key.
     pub fn get(&self, key_id: u64, out: &mut Vec<u8>) {
         match self.wire {
             Wire::Classic => {
@@ -89,7 +81,6 @@ impl Writer<'_> {
         }
     }
 
-    /// A set.
     pub fn set(&self, set: Set, now_unix: u32, out: &mut Vec<u8>) {
         let expire = if set.expire > LONGEST_RELATIVE {
             now_unix.saturating_add(set.expire)
@@ -144,7 +135,6 @@ impl Writer<'_> {
         }
     }
 
-    /// A change.
     pub fn change(&self, key_id: u64, change: Change, out: &mut Vec<u8>) {
         match change.class() {
             Class::Counter => self.count(key_id, change, out),

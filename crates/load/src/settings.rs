@@ -15,11 +15,9 @@ use crate::tls::TlsOptions;
 use senko_io::BackendChoice;
 use senko_workload::{KeyShape, Mix, Op, Popularity, ValueLen};
 
-/// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Tcp(SocketAddr),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -28,7 +26,6 @@ pub enum Target {
 pub struct Login {
     /// The name, without a space.
     pub user: String,
-    /// The password.
     pub password: String,
 }
 
@@ -82,19 +79,16 @@ impl fmt::Display for Target {
     }
 }
 
-/// The protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     /// `get` and `set`.
     Classic,
     /// `mg` and `ms`.
     Meta,
-    /// The binary protocol.
     Binary,
 }
 
 impl Wire {
-    /// The option's name.
     pub fn name(self) -> &'static str {
         match self {
             Wire::Classic => "classic",
@@ -104,10 +98,8 @@ impl Wire {
     }
 }
 
-/// How many keys there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyCount {
-    /// This many.
     Keys(u64),
     /// As many as needed until keys and values, by their lengths, add up to this many bytes.
     Bytes(u64),
@@ -117,7 +109,6 @@ pub enum KeyCount {
 /// the load step writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
     All,
     /// From the first place to the last, including both.
     Places(u64, u64),
@@ -125,16 +116,12 @@ pub enum Part {
     LastBytes(u64),
 }
 
-/// When a step ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// After this many requests.
     Requests(u64),
-    /// After this time.
     For(Duration),
 }
 
-/// One step of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// Writes every key once.
@@ -143,12 +130,10 @@ pub enum Step {
     ReadBack,
     /// Runs the mix; counted, but not reported as a step.
     WarmUp(Duration),
-    /// Runs the mix.
     Mix(Amount),
 }
 
 impl Step {
-    /// The step's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Step::Load => "load",
@@ -162,7 +147,6 @@ impl Step {
 /// The law of the gaps in an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gaps {
-    /// Equal gaps.
     Even,
     Poisson,
     /// Facebook's ETC, stretched to the rate.
@@ -170,7 +154,6 @@ pub enum Gaps {
 }
 
 impl Gaps {
-    /// The option's name.
     pub fn name(self) -> &'static str {
         match self {
             Gaps::Even => "even",
@@ -190,7 +173,6 @@ pub enum Pace {
     Open {
         /// Requests a second over all connections; `None` with [`Gaps::Etc`]: ETC's own rate.
         rate: Option<f64>,
-        /// The law of the gaps.
         gaps: Gaps,
     },
 }
@@ -200,29 +182,23 @@ pub enum Pace {
 pub struct Gather {
     /// Answers to wait for (never more than are under way).
     pub answers: usize,
-    /// The longest wait.
     pub wait: Duration,
 }
 
-/// The settings of a load run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the server listens.
     pub target: Target,
     /// How connections are encrypted; `None`: not encrypted.
     pub tls: Option<TlsOptions>,
     /// The user of each connection; `None`: connections do not log in.
     pub login: Option<Login>,
-    /// The protocol spoken.
     pub wire: Wire,
     /// Connections over all threads.
     pub connections: usize,
     pub threads: usize,
     /// Requests under way on a connection.
     pub pipeline: usize,
-    /// Keys of one get.
     pub keys_per_get: usize,
-    /// The steps, in order.
     pub steps: Vec<Step>,
     /// What triggers the next request.
     pub pace: Pace,
@@ -231,13 +207,10 @@ pub struct Settings {
     /// The shares of `incr`, `decr`, `append` and `prepend`; [`Settings::mix`] describes the rest.
     /// They also determine the kind of each key's value, in all steps.
     pub changes: Changes,
-    /// How many keys there are.
     pub keys: KeyCount,
     /// What every key starts with.
     pub prefix: String,
-    /// The length of keys.
     pub key_shape: KeyShape,
-    /// The length of values.
     pub value_len: ValueLen,
     /// Whether the versions of a key's value differ in length.
     pub vary_len: bool,
@@ -250,7 +223,6 @@ pub struct Settings {
     /// Whether the server is known to hold only [`Settings::generation`] before the first step, so
     /// that other versions are wrong.
     pub generation_known: bool,
-    /// Whether every value is checked.
     pub verify: bool,
     /// Whether a set of the key follows a miss (cache-aside).
     pub set_on_miss: bool,
@@ -258,7 +230,6 @@ pub struct Settings {
     pub noreply: bool,
     /// Seconds until items expire; 0: never.
     pub expire: u32,
-    /// The longest wait for an answer.
     pub timeout: Duration,
     /// How answers gather. `None`: never in an open loop; in a closed one, while this program is
     /// short of processor time.

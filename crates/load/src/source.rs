@@ -16,16 +16,11 @@ use crate::settings::{Amount, Step};
 /// Places that a thread claims at once.
 const CLAIM: u64 = 64;
 
-/// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read the key.
     Read(u64),
-    /// Write the key.
     Write(u64),
-    /// Read the key, then write it.
     Modify(u64),
-    /// Change the key's value on the server.
     Change(u64, Change),
 }
 
@@ -65,7 +60,6 @@ impl Cursor {
     }
 }
 
-/// One thread's requests.
 pub struct Source<'a> {
     plan: &'a Plan,
     cursor: &'a Cursor,

@@ -60,31 +60,9 @@ pub struct Counts {
     pub cipher_ns: u64,
 }
 
-impl Counts {
-    /// Adds the counts of another thread or second.
-    pub fn add(&mut self, other: &Counts) {
-        self.requests += other.requests;
-        self.reads += other.reads;
-        self.hits += other.hits;
-        self.sets += other.sets;
-        self.stored += other.stored;
-        self.refills += other.refills;
-        self.changes += other.changes;
-        self.changed += other.changed;
-        self.absent += other.absent;
-        self.value_bytes += other.value_bytes;
-        self.received += other.received;
-        self.sent += other.sent;
-        self.failed += other.failed;
-        self.timeouts += other.timeouts;
-        self.failed_reads += other.failed_reads;
-        self.reconnects += other.reconnects;
-        self.due += other.due;
-        self.unsent += other.unsent;
-        self.unanswered += other.unanswered;
-        self.verified += other.verified;
-        self.cipher_ns += other.cipher_ns;
-    }
+senko_io::counters! {
+    Counts: requests reads hits sets stored refills changes changed absent value_bytes received sent
+        failed timeouts failed_reads reconnects due unsent unanswered verified cipher_ns
 }
 
 /// Sums and latencies of a period of time.
@@ -93,9 +71,7 @@ pub struct Stretch {
     pub counts: Counts,
     /// Latencies of gets in nanoseconds; in an open loop, from the time they were due.
     pub get: Histogram,
-    /// Latencies of sets in nanoseconds.
     pub set: Histogram,
-    /// Latencies of changes in nanoseconds.
     pub change: Histogram,
     /// In an open loop: how late requests were sent, counting only those that did not wait for a
     /// connection. This is the load generator's own error.
@@ -130,9 +106,7 @@ pub struct Tally {
     pub now: Stretch,
     /// Faults by kind, in the order of [`FaultKind::ALL`].
     pub faults: [u64; FaultKind::ALL.len()],
-    /// The first faults.
     pub fault_samples: Vec<Fault>,
-    /// Errors by text.
     pub errors: BTreeMap<String, u64>,
 }
 
@@ -146,7 +120,6 @@ impl Tally {
         self.now.clear();
     }
 
-    /// Counts a fault.
     pub fn fault(&mut self, fault: Fault) {
         self.faults[fault.kind as usize] += 1;
         if self.fault_samples.len() < KEPT_FAULTS {
@@ -154,7 +127,6 @@ impl Tally {
         }
     }
 
-    /// Faults of all kinds.
     pub fn fault_count(&self) -> u64 {
         self.faults.iter().sum()
     }

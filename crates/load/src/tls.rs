@@ -31,7 +31,6 @@ use rustls::{
 /// Where Debian and most other systems keep the trusted CAs.
 pub const SYSTEM_CAS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// How connections are encrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// PEM file of the CAs that may sign the server's certificate; `None`: [`SYSTEM_CAS`].
@@ -168,7 +167,6 @@ impl TlsClient {
     }
 }
 
-/// One connection's session.
 pub struct Link {
     session: ClientConnection,
 }

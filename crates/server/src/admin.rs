@@ -209,25 +209,6 @@ mod tests {
         answer
     }
 
-    fn report() -> StartReport {
-        StartReport {
-            addresses: Vec::new(),
-            doors: Vec::new(),
-            admin: None,
-            unix_socket: None,
-            threads: 1,
-            shards: 1,
-            backend: "posix",
-            fallback_reason: None,
-            memory: 0,
-            shard_memory: 0,
-            region: 0,
-            max_item: 0,
-            flash: Vec::new(),
-            warm: None,
-        }
-    }
-
     /// A load balancer must send no clients to a server that starts or drains.
     #[test]
     fn health_follows_the_server() {
@@ -238,7 +219,7 @@ mod tests {
         assert!(health().starts_with("HTTP/1.1 503 ") && health().ends_with("\r\n\r\nstarting\n"));
         assert!(get(port, "/metrics").starts_with("HTTP/1.1 503 "));
         let shared = Arc::new(Shared::new(Settings::default(), Deal::new(1, 1), 0));
-        admin.serving(Arc::clone(&shared), report());
+        admin.serving(Arc::clone(&shared), StartReport::default());
         assert!(health().starts_with("HTTP/1.1 200 ") && health().ends_with("\r\n\r\nserving\n"));
         assert!(get(port, "/metrics").contains("\nsenko_threads 1\n"));
         assert!(get(port, "/nothing").starts_with("HTTP/1.1 404 "));

@@ -51,7 +51,6 @@ impl Word {
     }
 }
 
-/// The form of a password file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Of `-Y`: each line is a user, at most [`ASCII_USERS`]. The password is all behind the colon.
@@ -134,7 +133,6 @@ impl Users {
         found.into()
     }
 
-    /// The number of users.
     #[allow(clippy::len_without_is_empty)] // there is none without users
     pub fn len(&self) -> usize {
         self.0.len()

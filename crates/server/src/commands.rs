@@ -139,10 +139,11 @@ impl Op {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form {
     /// A line of text, or nothing.
-    Text { noreply: bool },
+    Text {
+        noreply: bool,
+    },
     /// A meta reply; its quiet flag is among its flags.
     Meta,
-    /// A binary reply.
     Binary(Head),
 }
 

@@ -29,7 +29,6 @@ impl ConnKey {
     }
 }
 
-/// A connection of another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteConn {
     pub worker: usize,

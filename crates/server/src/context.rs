@@ -39,19 +39,15 @@ pub trait Router {
 
 /// The state that a session uses while it runs.
 pub struct Ctx<'a, Q: Queue> {
-    /// This worker's shards.
     pub shard: &'a mut Shards,
-    /// Its devices.
     pub queue: &'a mut Q,
     /// What all workers see.
     pub shared: &'a Shared,
-    /// This worker's counters.
     pub stats: &'a mut ThreadStats,
     /// How far this worker has executed the requests to all workers.
     pub cursor: &'a mut Cursor,
     /// The way to other shards.
     pub router: &'a mut dyn Router,
-    /// This worker's number.
     pub me: usize,
     /// The connection's number, below 2^48. A fetch's user number is this and 16 bits of the
     /// session's own.

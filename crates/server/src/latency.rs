@@ -141,7 +141,6 @@ impl Waited {
     }
 }
 
-/// A worker's times.
 #[derive(Debug)]
 pub(crate) struct Meter {
     times: RequestTimes,

@@ -14,6 +14,7 @@ pub mod clock; // the server's clock
 pub mod connection; // names of connections between workers
 pub mod context; // the context of a session and its commands
 mod commands; // the effect of each command on the shard
+mod counters; // the counters of stats and of /metrics
 pub mod hot; // the keys that are looked up most
 mod intake; // the memory for arriving values
 pub mod latency; // how long requests took

@@ -42,7 +42,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use senko_cache::Pinned;
 use senko_io::{MappedMemory, Waker};
@@ -50,6 +50,7 @@ use senko_io::{MappedMemory, Waker};
 use crate::connection::{ConnKey, Newcomer, RemoteConn};
 use crate::context::Router;
 use crate::reply::Answer;
+use crate::shared::lock;
 
 /// Messages between workers. "I" is the sender, "you" the receiver.
 #[derive(Debug)]
@@ -148,14 +149,6 @@ struct Inbox {
 }
 
 impl Place {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Vec<MappedMemory>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn answers(&self) -> usize {
         self.mailed.load(Ordering::SeqCst) + self.held.load(Ordering::SeqCst)
     }
@@ -176,13 +169,13 @@ impl Mesh {
     pub fn enter(&self, worker: usize, waker: Waker, memory: Vec<MappedMemory>) {
         // A worker registers once; a second waker would belong to no loop.
         let _ = self.workers[worker].waker.set(waker);
-        *self.workers[worker].memory() = memory;
+        *lock(&self.workers[worker].memory) = memory;
     }
 
     /// Whether all workers have ended.
     pub fn release_memory(&self) {
         for place in &self.workers {
-            place.memory().clear();
+            lock(&place.memory).clear();
         }
     }
 
@@ -305,7 +298,7 @@ impl Mesh {
     /// Takes all messages of a worker. `into` is empty, and becomes the inbox's next buffer.
     pub fn take(&self, worker: usize, into: &mut Vec<Message>) {
         let place = &self.workers[worker];
-        let mut inbox = place.inbox();
+        let mut inbox = lock(&place.inbox);
         place.mail.store(false, Ordering::SeqCst);
         inbox.rung = false;
         std::mem::swap(&mut inbox.messages, into);
@@ -325,7 +318,7 @@ impl Mesh {
     fn deliver(&self, worker: usize, messages: &mut Vec<Message>) {
         let place = &self.workers[worker];
         let urgent = !messages.iter().all(Message::can_wait);
-        let mut inbox = place.inbox();
+        let mut inbox = lock(&place.inbox);
         inbox.messages.append(messages);
         place.mail.store(true, Ordering::SeqCst);
         // The worker empties its whole inbox, so one wake-up suffices for all later messages.
@@ -554,7 +547,7 @@ mod tests {
             worker: 0,
             conn: ConnKey(7),
         };
-        let rung = || mesh.workers[0].inbox().rung;
+        let rung = || lock(&mesh.workers[0].inbox).rung;
         let mut inbox = Vec::new();
         outbox.give_back(origin);
         outbox.flush();

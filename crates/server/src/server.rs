@@ -40,8 +40,8 @@ use crate::settings::{FlashSpec, Settings, Terms};
 use crate::shards::Deal;
 use crate::shared::{ConnEntry, Shared, Shutdown};
 use crate::tls::Tls;
-use crate::worker::{Door, WorkerConfig};
-use crew::{Crew, LoopReport};
+use crate::worker::{Door, LoopReport, WorkerConfig};
+use crew::Crew;
 use data_dir::{DataDir, LABEL_PAGES};
 use flash::{open_flash, slices};
 use keeper::Keeper;
@@ -87,7 +87,6 @@ impl Server {
     }
 }
 
-/// A server whose sockets are bound.
 #[derive(Debug)]
 pub struct Bound {
     settings: Settings,
@@ -309,7 +308,7 @@ fn settle(
     Ok((plan, sizes))
 }
 
-/// The running server, except for addresses and restored items.
+/// The running server, except for its sockets and restored items.
 fn start_report(
     settings: &Settings,
     plan: &MemoryPlan,
@@ -317,9 +316,6 @@ fn start_report(
     first: &LoopReport,
 ) -> StartReport {
     StartReport {
-        addresses: Vec::new(),
-        doors: Vec::new(),
-        admin: None,
         unix_socket: settings.unix_socket.clone(),
         threads: settings.threads,
         shards: plan.shards,
@@ -330,10 +326,9 @@ fn start_report(
         fallback_reason: first.fallback.clone(),
         memory: plan.total,
         shard_memory: (plan.shard * plan.shards) as u64,
-        region: if files.is_empty() {
-            0
-        } else {
-            plan.region as u64
+        region: match files.is_empty() {
+            true => 0,
+            false => plan.region as u64,
         },
         max_item: settings.max_item as u64,
         flash: files
@@ -344,7 +339,7 @@ fn start_report(
                 direct: f.direct(),
             })
             .collect(),
-        warm: None,
+        ..StartReport::default()
     }
 }
 
@@ -377,7 +372,6 @@ impl Control {
         self.files.iter().for_each(SocketFile::remove);
     }
 
-    /// Whether the end was requested.
     pub fn draining(&self) -> bool {
         self.shared.shutdown() != Shutdown::No
     }

@@ -247,7 +247,7 @@ fn worst(states: &[DeviceState]) -> DeviceState {
 
 /// A poisoned lock only means that a thread panicked while it held plain counters. They are still
 /// usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -64,10 +64,8 @@ const HEAVY_TURN: usize = 4;
 /// The counts of hot keys are halved after this many sweeps over connections.
 const HOT_SWEEPS: u64 = 60;
 
-/// The settings of a worker.
 #[derive(Debug)]
 pub struct WorkerConfig {
-    /// Its number.
     pub index: usize,
     pub loop_config: LoopConfig,
     /// Bytes of unsent replies and unread requests that it may hold.
@@ -81,10 +79,17 @@ pub struct WorkerConfig {
     pub doors: Vec<Door>,
     /// The data directory, if state must outlive the process.
     pub data_dir: Option<Arc<DataDir>>,
-    /// The state that all workers share.
     pub shared: Arc<Shared>,
     /// The connection to the other workers.
     pub mesh: Arc<Mesh>,
+}
+
+/// The report of a worker once it is ready.
+pub struct LoopReport {
+    pub index: usize,
+    pub backend: Backend,
+    pub fallback: Option<String>,
+    pub recovered: Vec<(usize, Recovered)>,
 }
 
 /// Why a worker can't be made.
@@ -193,10 +198,6 @@ impl Core {
         self.work.afar.next_done(&mut self.shard, &mut self.ev)
     }
 
-    fn tick(&mut self) {
-        self.work.afar.tick(&mut self.shard, &mut self.ev);
-    }
-
     /// Submits and waits, while other workers may use the shard.
     fn poll(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), String> {
         let parked = (self.shared.deal.workers() > 1).then(|| &self.shared.parked[self.me]);
@@ -285,19 +286,13 @@ impl Worker {
         })
     }
 
-    /// The backend of its loop.
-    pub fn backend(&self) -> Backend {
-        self.core.ev.backend()
-    }
-
-    /// The restored items of its shards, by their numbers.
-    pub fn recovered(&self) -> &[(usize, Recovered)] {
-        &self.recovered
-    }
-
-    /// Why it fell back to posix.
-    pub fn fallback_reason(&self) -> Option<&str> {
-        self.core.ev.fallback_reason()
+    pub fn report(&self) -> LoopReport {
+        LoopReport {
+            index: self.index,
+            backend: self.core.ev.backend(),
+            fallback: self.core.ev.fallback_reason().map(str::to_owned),
+            recovered: self.recovered.clone(),
+        }
     }
 
     /// Serves until the server is asked to stop. With a data directory, it returns what its shards
@@ -414,7 +409,8 @@ impl Worker {
         let tick = self.timers.tick(now);
         self.look_for_mail(tick);
         if tick || self.disk.has_moved() {
-            self.core.tick();
+            let core = &mut self.core;
+            core.work.afar.tick(&mut core.shard, &mut core.ev);
         }
         if self.disk.take_frames_freed() {
             self.core.shard.frames_freed(&mut self.core.ev);

@@ -118,15 +118,20 @@ pub fn run(settings: &Settings) -> Report {
         .unwrap_or_else(|error| panic!("{error}, with {settings:?}"))
 }
 
-fn mix(gets: f64, requests: u64) -> (senko_workload::Mix, Step) {
+fn requests(count: u64) -> Step {
+    Step::Mix(Amount::Requests(count))
+}
+
+/// As [`on_fake`], with this share of gets in a mix.
+fn mixed(gets: f64, wrong: Wrong) -> Settings {
     let zipf = Popularity::Zipf {
         s: 0.99,
         scrambled: true,
     };
-    (
-        reads_and_updates(gets, zipf).expect("a share"),
-        Step::Mix(Amount::Requests(requests)),
-    )
+    Settings {
+        mix: reads_and_updates(gets, zipf).expect("a share"),
+        ..on_fake(wrong)
+    }
 }
 
 /// The key with this number among those of [`on_socket`].
@@ -188,11 +193,7 @@ fn mixes_with_every_option_meet_no_fault() {
                     set_on_miss: true,
                     vary_len: true,
                     value_len: ValueLen::Uniform { min: 0, max: 9000 },
-                    steps: vec![
-                        Step::Load,
-                        Step::Mix(Amount::Requests(20_000)),
-                        Step::ReadBack,
-                    ],
+                    steps: vec![Step::Load, requests(20_000), Step::ReadBack],
                     seed: number as u64,
                     prefix: format!("{name}{number}{noreply}-"),
                     ..on_socket(&memcached.socket)
@@ -353,11 +354,9 @@ fn fewer_keys_than_expected_fail_the_run_and_parts_can_be_read() {
 #[test]
 fn faults_of_a_server_are_told_apart() {
     for (wrong, column) in [(Wrong::BitTurned, 0), (Wrong::Torn, 1), (Wrong::Stale, 2)] {
-        let (mix, step) = mix(0.5, 6000);
         let settings = Settings {
-            mix,
-            steps: vec![Step::Load, step, Step::ReadBack],
-            ..on_fake(wrong)
+            steps: vec![Step::Load, requests(6000), Step::ReadBack],
+            ..mixed(0.5, wrong)
         };
         let report = run(&settings);
         let mut sums = [0; 5];
@@ -375,11 +374,9 @@ fn faults_of_a_server_are_told_apart() {
         );
         assert!(report.verdict(None).is_err());
     }
-    let (mix, step) = mix(0.5, 6000);
     let settings = Settings {
-        mix,
-        steps: vec![Step::Load, step, Step::ReadBack],
-        ..on_fake(Wrong::Nothing)
+        steps: vec![Step::Load, requests(6000), Step::ReadBack],
+        ..mixed(0.5, Wrong::Nothing)
     };
     assert_eq!(run(&settings).verdict(Some(1.0)), Ok(()));
 }
@@ -387,12 +384,10 @@ fn faults_of_a_server_are_told_apart() {
 #[test]
 fn closed_connections_are_made_anew_and_every_request_is_accounted_for() {
     for wrong in [Wrong::Closes, Wrong::Nonsense] {
-        let (mix, step) = mix(0.7, 5000);
         let settings = Settings {
-            mix,
             pipeline: 3,
-            steps: vec![Step::Load, step],
-            ..on_fake(wrong)
+            steps: vec![Step::Load, requests(5000)],
+            ..mixed(0.7, wrong)
         };
         let report = run(&settings);
         let counts = report.steps[1].counts;
@@ -433,14 +428,12 @@ fn server_errors_are_counted_by_their_text() {
 
 #[test]
 fn a_silent_server_times_out_and_a_missing_one_is_an_error() {
-    let (mix, _) = mix(1.0, 1);
     let settings = Settings {
-        mix,
         threads: 1,
         connections: 2,
         timeout: Duration::from_millis(150),
-        steps: vec![Step::Mix(Amount::Requests(4))],
-        ..on_fake(Wrong::Silent)
+        steps: vec![requests(4)],
+        ..mixed(1.0, Wrong::Silent)
     };
     let report = run(&settings);
     assert_eq!(
@@ -470,15 +463,13 @@ fn a_silent_server_times_out_and_a_missing_one_is_an_error() {
 /// When its server died during the run, `senko load` used to end with 0, or to lose the results.
 #[test]
 fn a_server_that_dies_is_told_and_what_was_measured_is_kept() {
-    let (mix, _) = mix(0.5, 1);
     let settings = Settings {
-        mix,
         timeout: Duration::from_secs(5),
         steps: vec![
             Step::Mix(Amount::For(Duration::from_secs(3600))),
             Step::ReadBack,
         ],
-        ..on_fake(Wrong::Dies)
+        ..mixed(0.5, Wrong::Dies)
     };
     let report = senko_load::run_until(
         &settings,
@@ -497,12 +488,10 @@ fn a_server_that_dies_is_told_and_what_was_measured_is_kept() {
 /// A run that ended sooner than `timeout` after its server's death used to end as if all was well.
 #[test]
 fn a_server_that_is_gone_at_the_end_is_told() {
-    let (mix, _) = mix(0.5, 1);
     let settings = Settings {
-        mix,
         timeout: Duration::from_secs(3600),
         steps: vec![Step::Mix(Amount::For(Duration::from_secs(3)))],
-        ..on_fake(Wrong::Dies)
+        ..mixed(0.5, Wrong::Dies)
     };
     let run = senko_load::run(&settings, &mut |_| {}).map(drop);
     let why = run.expect_err("the server died").to_string();
@@ -535,13 +524,11 @@ fn a_run_ends_at_its_time_also_when_the_server_stalls() {
             gaps: Gaps::Even,
         },
     ] {
-        let (mix, _) = mix(0.5, 1);
         let settings = Settings {
-            mix,
             pace,
             timeout: Duration::from_secs(3600),
             steps: vec![Step::Mix(Amount::For(time))],
-            ..on_fake(Wrong::Silent)
+            ..mixed(0.5, Wrong::Silent)
         };
         let report = run(&settings);
         let step = &report.steps[0];
@@ -574,19 +561,17 @@ fn a_run_ends_at_its_time_also_when_the_server_stalls() {
 /// No server takes ten million requests a second over five connections, one at a time.
 #[test]
 fn a_rate_that_is_not_reached_is_told() {
-    let (mix, _) = mix(0.5, 1);
     for amount in [
         Amount::For(Duration::from_millis(200)),
         Amount::Requests(200_000),
     ] {
         let settings = Settings {
-            mix: mix.clone(),
             pace: Pace::Open {
                 rate: Some(1e7),
                 gaps: Gaps::Even,
             },
             steps: vec![Step::Mix(amount)],
-            ..on_fake(Wrong::Nothing)
+            ..mixed(0.5, Wrong::Nothing)
         };
         let report = run(&settings);
         assert_eq!(report.verdict(None), Ok(()), "no answer was wrong");
@@ -618,14 +603,12 @@ fn failed_requests_above_the_threshold_are_told() {
 /// Ctrl-C used to end the process without any results.
 #[test]
 fn a_run_that_is_stopped_has_what_it_measured() {
-    let (mix, _) = mix(0.5, 1);
     let settings = Settings {
-        mix,
         steps: vec![
             Step::Mix(Amount::For(Duration::from_secs(3600))),
             Step::ReadBack,
         ],
-        ..on_fake(Wrong::Nothing)
+        ..mixed(0.5, Wrong::Nothing)
     };
     let stop = AtomicBool::new(false);
     let report = senko_load::run_until(&settings, &stop, &mut |second: &senko_load::Second| {
@@ -645,18 +628,16 @@ fn a_run_that_is_stopped_has_what_it_measured() {
 /// loop with one connection would have counted one.
 #[test]
 fn an_open_loop_charges_a_stall_to_every_request_that_it_delays() {
-    let (mix, _) = mix(0.5, 1);
     for gaps in [Gaps::Even, Gaps::Poisson, Gaps::Etc] {
         let settings = Settings {
-            mix: mix.clone(),
             threads: 1,
             connections: 1,
             pace: Pace::Open {
                 rate: Some(1000.0),
                 gaps,
             },
-            steps: vec![Step::Mix(Amount::Requests(900))],
-            ..on_fake(Wrong::Stalls(400))
+            steps: vec![requests(900)],
+            ..mixed(0.5, Wrong::Stalls(400))
         };
         let report = run(&settings);
         let step = &report.steps[0];
@@ -676,9 +657,7 @@ fn an_open_loop_charges_a_stall_to_every_request_that_it_delays() {
 
 #[test]
 fn seconds_add_up_to_the_whole() {
-    let (mix, _) = mix(0.5, 1);
     let settings = Settings {
-        mix,
         pace: Pace::Open {
             rate: Some(500.0),
             gaps: Gaps::Even,
@@ -687,7 +666,7 @@ fn seconds_add_up_to_the_whole() {
             Step::WarmUp(Duration::from_millis(300)),
             Step::Mix(Amount::For(Duration::from_millis(2300))),
         ],
-        ..on_fake(Wrong::Nothing)
+        ..mixed(0.5, Wrong::Nothing)
     };
     let mut seconds = Vec::new();
     let report = senko_load::run(&settings, &mut |second| {

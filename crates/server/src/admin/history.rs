@@ -41,7 +41,6 @@ pub(super) fn written(shared: &Shared) -> u64 {
 }
 
 impl History {
-    /// Takes a sample, if one is due.
     pub(super) fn note(&mut self, shared: &Shared, now: Instant) {
         let due = self
             .samples

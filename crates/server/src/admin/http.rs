@@ -19,7 +19,6 @@ pub(super) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) const HTML: &str = "text/html; charset=utf-8";
 /// The page's content security policy: it loads nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
-/// Most bytes of a head.
 pub(super) const MOST_HEAD: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

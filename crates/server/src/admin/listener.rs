@@ -19,7 +19,6 @@ use super::Watched;
 use super::history::History;
 use super::http::{self, Parsed};
 
-/// Most connections at a time.
 pub(super) const MOST_CONNECTIONS: usize = 16;
 /// ADMIN-1: most bytes of unsent answers; a single answer may be larger.
 const MOST_UNSENT: usize = 1 << 20;
@@ -69,7 +68,6 @@ impl Loop {
         self.ev.waker()
     }
 
-    /// Runs until the server ends.
     pub(super) fn run(&mut self, watched: &Watched) -> io::Result<()> {
         let mut events = Vec::new();
         while !watched.end.load(Ordering::Acquire) {

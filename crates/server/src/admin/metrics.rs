@@ -14,12 +14,12 @@ use super::history::{History, Written};
 use super::sums::Sums;
 use super::text::Text;
 use crate::commands::{PURPOSES, cpu_seconds};
+use crate::counters::{self, Numbers};
 use crate::latency::SERIES;
 use crate::server::report::StartReport;
 use crate::settings::Budget;
 use crate::shared::{Shared, ThreadStats};
 
-/// Seconds of a year.
 const YEAR: f64 = 365.25 * 86_400.0;
 /// Operations of devices that are timed.
 const OPS: [(Op, &str); 4] = [
@@ -59,18 +59,26 @@ impl Wear {
 /// One number of a device's counts.
 type Count = fn(DiskCount) -> u64;
 
-/// All metrics of a server.
 pub(super) fn text(shared: &Shared, report: &StartReport, history: &History) -> String {
     let sums = Sums::of(shared);
     let mut text = Text(String::with_capacity(64 << 10));
     server(&mut text, shared, report);
-    commands(&mut text, shared, &sums.stats, &sums.cache);
+    let numbers = Numbers {
+        shared,
+        stats: &sums.stats,
+        cache: &sums.cache,
+    };
+    for counter in counters::ALL.into_iter().flatten() {
+        if let Some((name, help)) = counter.metric {
+            text.counter(name, help, (counter.of)(&numbers));
+        }
+    }
+    commands(&mut text, &sums.stats);
     tiers(&mut text, &sums);
     drops(&mut text, &sums.cache);
     flash(&mut text, &sums.cache);
     devices(&mut text, shared, &sums);
     wear(&mut text, shared, history, &sums);
-    workers(&mut text, &sums.stats);
     durations(&mut text, shared, &sums);
     ciphers(&mut text, shared, &sums.stats);
     watchers(&mut text, shared);
@@ -208,14 +216,9 @@ fn server(text: &mut Text, shared: &Shared, report: &StartReport) {
         "Time for which accepting was stopped.",
         counts.listen_disabled_us.load(Relaxed) as f64 / 1e6,
     );
-    text.counter(
-        "senko_log_lines_dropped_total",
-        "Log lines that could not be written.",
-        senko_io::say::dropped(),
-    );
 }
 
-fn commands(text: &mut Text, shared: &Shared, stats: &ThreadStats, cache: &CacheStats) {
+fn commands(text: &mut Text, stats: &ThreadStats) {
     let name = "senko_commands_total";
     text.family(name, "counter", "Commands on keys, by result.");
     for (command, result, value) in [
@@ -234,56 +237,6 @@ fn commands(text: &mut Text, shared: &Shared, stats: &ThreadStats, cache: &Cache
         ("cas", "badval", stats.cas_badval),
     ] {
         text.sample(name, &[("command", command), ("result", result)], value);
-    }
-    for (name, help, value) in [
-        ("senko_sets_total", "Storage commands.", stats.cmd_set),
-        (
-            "senko_meta_commands_total",
-            "Meta commands.",
-            stats.cmd_meta,
-        ),
-        (
-            "senko_flushes_total",
-            "flush_all commands.",
-            shared.flushes(),
-        ),
-        (
-            "senko_get_expired_total",
-            "Gets that found an expired item.",
-            cache.get_expired,
-        ),
-        (
-            "senko_get_flushed_total",
-            "Gets that found an item that flush_all had removed.",
-            cache.get_flushed,
-        ),
-        (
-            "senko_items_stored_total",
-            "Items stored.",
-            cache.total_items,
-        ),
-        (
-            "senko_store_too_large_total",
-            "Values refused because they are larger than the largest item.",
-            stats.store_too_large,
-        ),
-        (
-            "senko_store_no_memory_total",
-            "Values refused because no memory could be freed.",
-            stats.store_no_memory,
-        ),
-        (
-            "senko_received_bytes_total",
-            "Bytes received from clients.",
-            stats.bytes_read,
-        ),
-        (
-            "senko_sent_bytes_total",
-            "Bytes sent to clients.",
-            stats.bytes_written,
-        ),
-    ] {
-        text.counter(name, help, value);
     }
 }
 
@@ -334,40 +287,6 @@ fn tiers(text: &mut Text, sums: &Sums) {
             ("none", gets("none")),
         ],
     );
-    for (name, help, value) in [
-        (
-            "senko_evictions_total",
-            "Items lost when they left DRAM.",
-            cache.evictions,
-        ),
-        (
-            "senko_evicted_unfetched_total",
-            "Of these, items that were never read.",
-            cache.evicted_unfetched,
-        ),
-        (
-            "senko_reclaimed_total",
-            "Items whose memory was taken after they had expired.",
-            cache.reclaimed,
-        ),
-        (
-            "senko_expired_unfetched_total",
-            "Of these, items that were never read.",
-            cache.expired_unfetched,
-        ),
-        (
-            "senko_crawler_reclaimed_total",
-            "Expired items that were collected.",
-            cache.crawler_reclaimed,
-        ),
-        (
-            "senko_slab_moves_total",
-            "Pages of memory that changed their size class.",
-            cache.slab_moves,
-        ),
-    ] {
-        text.counter(name, help, value);
-    }
 }
 
 fn drops(text: &mut Text, cache: &CacheStats) {
@@ -392,75 +311,6 @@ fn drops(text: &mut Text, cache: &CacheStats) {
 }
 
 fn flash(text: &mut Text, cache: &CacheStats) {
-    for (name, help, value) in [
-        (
-            "senko_flash_hits_total",
-            "Reads answered from flash.",
-            cache.flash_hits,
-        ),
-        (
-            "senko_flash_buffer_hits_total",
-            "Of these, reads of items still in a write buffer.",
-            cache.flash_buffer_hits,
-        ),
-        (
-            "senko_flash_false_matches_total",
-            "Flash reads that found another key.",
-            cache.flash_false_matches,
-        ),
-        (
-            "senko_flash_promotions_total",
-            "Items brought back to DRAM.",
-            cache.promotions,
-        ),
-        (
-            "senko_flash_demotions_total",
-            "Items written to flash when they left DRAM.",
-            cache.demotions,
-        ),
-        (
-            "senko_flash_demotions_clean_total",
-            "Items that left DRAM while their flash copy was valid.",
-            cache.demotions_clean,
-        ),
-        (
-            "senko_flash_overwrites_total",
-            "Flash items dropped because a new value was stored under their tag.",
-            cache.flash_overwrites,
-        ),
-        (
-            "senko_flash_reclaimed_regions_total",
-            "Regions whose space was taken back.",
-            cache.reclaim_regions,
-        ),
-        (
-            "senko_flash_reinsertions_total",
-            "Items written again because they had been hit.",
-            cache.reinsertions,
-        ),
-        (
-            "senko_flash_admitted_bytes_total",
-            "Bytes of items written for the first time.",
-            cache.admitted_bytes,
-        ),
-        (
-            "senko_flash_reinserted_bytes_total",
-            "Bytes of items written again.",
-            cache.reinserted_bytes,
-        ),
-        (
-            "senko_flash_page_record_bytes_total",
-            "Bytes of items put into pages; over the next: how full pages are.",
-            cache.page_fill_record_bytes,
-        ),
-        (
-            "senko_flash_page_bytes_total",
-            "Bytes of the pages that items were put into.",
-            cache.page_fill_page_bytes,
-        ),
-    ] {
-        text.counter(name, help, value);
-    }
     text.labelled(
         (
             "senko_flash_misses_total",
@@ -475,12 +325,6 @@ fn flash(text: &mut Text, cache: &CacheStats) {
             ("checksum", cache.flash_checksum_errors),
             ("error", cache.flash_read_errors),
         ],
-    );
-    let help = "Writes of items to a device that failed.";
-    text.counter(
-        "senko_flash_write_errors_total",
-        help,
-        cache.flash_write_errors,
     );
 }
 
@@ -586,78 +430,6 @@ fn wear(text: &mut Text, shared: &Shared, history: &History, sums: &Sums) {
         let help =
             "Years until the rated writes are used up, counted from new, at the last day's pace.";
         text.gauge("senko_flash_projected_life_years", help, years);
-    }
-}
-
-fn workers(text: &mut Text, stats: &ThreadStats) {
-    for (name, help, value) in [
-        (
-            "senko_rounds_total",
-            "Rounds of the workers' event loops.",
-            stats.rounds,
-        ),
-        (
-            "senko_whole_turns_total",
-            "Turns after which a connection had more requests, or too many unsent answers.",
-            stats.whole_turns,
-        ),
-        (
-            "senko_heavy_turns_total",
-            "Sections of stats and parts of walks over all items.",
-            stats.heavy_turns,
-        ),
-        (
-            "senko_connection_yields_total",
-            "Times that a connection had to let others have their turn.",
-            stats.conn_yields,
-        ),
-        (
-            "senko_connections_held_total",
-            "Times that a connection sent nothing more to another worker before its commands ran.",
-            stats.conns_held,
-        ),
-        (
-            "senko_idle_kicks_total",
-            "Connections closed because they were idle.",
-            stats.idle_kicks,
-        ),
-        (
-            "senko_slow_readers_closed_total",
-            "Connections closed because they did not read.",
-            stats.slow_readers_closed,
-        ),
-        (
-            "senko_values_given_up_total",
-            "Values that stopped arriving, and lost their memory.",
-            stats.values_given_up,
-        ),
-        (
-            "senko_forwarded_total",
-            "Commands handed to the worker of another shard.",
-            stats.forwarded,
-        ),
-        (
-            "senko_sent_for_others_total",
-            "Of these, answers that the other worker sent itself.",
-            stats.sent_for_others,
-        ),
-        (
-            "senko_read_across_total",
-            "Gets answered from the parked shard of another worker.",
-            stats.read_across,
-        ),
-        (
-            "senko_read_afar_total",
-            "Of these, items that were read from the flash of that shard.",
-            stats.read_afar,
-        ),
-        (
-            "senko_retries_total",
-            "Commands run again because their item changed while it was read.",
-            stats.retries,
-        ),
-    ] {
-        text.counter(name, help, value);
     }
 }
 

@@ -121,7 +121,6 @@ impl Page {
     }
 }
 
-/// The document.
 pub(super) fn html(started: &Started, phase: Phase, history: &History) -> String {
     let sums = Sums::of(&started.shared);
     let (recent, seconds) = history.recent(Instant::now(), &sums);

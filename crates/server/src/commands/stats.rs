@@ -14,13 +14,14 @@ use super::dump::{DumpKind, Table};
 use super::extstore;
 use super::sink::Sink;
 use crate::context::Ctx;
+use crate::counters::{self, Counter, Numbers};
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
 use crate::protocol::push_key;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::settings::{Dialect, TlsSettings};
-use crate::shared::{Shared, ThreadStats};
+use crate::shared::ThreadStats;
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -248,6 +249,11 @@ fn general(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
         stats, cache, disk, ..
     } = &totals;
     let shared = ctx.shared;
+    let n = Numbers {
+        shared,
+        stats,
+        cache,
+    };
     let now = ctx.shard.now();
     let (user, system) = cpu_seconds();
     let counts = &shared.conn_counts;
@@ -263,33 +269,7 @@ fn general(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
     sink.stat("total_connections", counts.total.load(Relaxed));
     sink.stat("rejected_connections", counts.rejected.load(Relaxed));
     sink.stat("connection_structures", counts.current.load(Relaxed));
-    sink.stat("cmd_get", stats.cmd_get);
-    sink.stat("cmd_set", stats.cmd_set);
-    sink.stat("cmd_flush", shared.flushes());
-    sink.stat("cmd_touch", stats.cmd_touch);
-    sink.stat("cmd_meta", stats.cmd_meta);
-    sink.stat("get_hits", stats.get_hits);
-    sink.stat("get_misses", stats.get_misses);
-    sink.stat("get_expired", cache.get_expired);
-    sink.stat("get_flushed", cache.get_flushed);
-    sink.stat("delete_misses", stats.delete_misses);
-    sink.stat("delete_hits", stats.delete_hits);
-    sink.stat("incr_misses", stats.incr_misses);
-    sink.stat("incr_hits", stats.incr_hits);
-    sink.stat("decr_misses", stats.decr_misses);
-    sink.stat("decr_hits", stats.decr_hits);
-    sink.stat("cas_misses", stats.cas_misses);
-    sink.stat("cas_hits", stats.cas_hits);
-    sink.stat("cas_badval", stats.cas_badval);
-    sink.stat("touch_hits", stats.touch_hits);
-    sink.stat("touch_misses", stats.touch_misses);
-    sink.stat("store_too_large", stats.store_too_large);
-    sink.stat("store_no_memory", stats.store_no_memory);
-    sink.stat("auth_cmds", stats.auth_cmds);
-    sink.stat("auth_errors", stats.auth_errors);
-    sink.stat("idle_kicks", stats.idle_kicks);
-    sink.stat("bytes_read", stats.bytes_read);
-    sink.stat("bytes_written", stats.bytes_written);
+    plain(counters::COMMANDS, &n, sink);
     sink.stat("limit_maxbytes", memory_limit(ctx, cache));
     sink.stat("accepting_conns", counts.accepting.load(Relaxed));
     sink.stat("listen_disabled_num", counts.listen_disabled.load(Relaxed));
@@ -298,27 +278,15 @@ fn general(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
         counts.listen_disabled_us.load(Relaxed),
     );
     sink.stat("threads", shared.deal.workers());
-    sink.stat("conn_yields", stats.conn_yields);
-    sink.stat("hash_bytes", cache.index_bytes);
-    sink.stat("hash_is_expanding", 0);
-    sink.stat("slab_reassign_running", 0);
-    sink.stat("slabs_moved", cache.slab_moves);
-    sink.stat("bytes", cache.dram_bytes);
-    sink.stat("curr_items", cache.dram_items + cache.flash_items);
-    sink.stat("total_items", cache.total_items);
-    sink.stat("expired_unfetched", cache.expired_unfetched);
-    sink.stat("evicted_unfetched", cache.evicted_unfetched);
-    sink.stat("evictions", cache.evictions);
-    sink.stat("reclaimed", cache.reclaimed);
-    sink.stat("crawler_reclaimed", cache.crawler_reclaimed);
+    plain(counters::MEMORY, &n, sink);
     let watched = shared.watchers.counts();
     sink.stat("log_worker_dropped", watched.lost);
     sink.stat("log_worker_written", watched.made);
     sink.stat("log_watcher_skipped", watched.skipped);
     sink.stat("log_watcher_sent", watched.sent);
     sink.stat("log_watchers", watched.watchers);
-    flash(stats, cache, disk, sink);
-    devices(shared, cache, sink);
+    flash(&n, disk, sink);
+    devices(&n, sink);
     if !shared.settings.flash.is_empty() {
         let region = shared.settings.region.unwrap_or(0) as u64;
         let under_way = disk.operations().saturating_sub(totals.ended);
@@ -352,49 +320,20 @@ pub(crate) const PURPOSES: [(Purpose, &str); 8] = [
     (Purpose::Recover, "recover"),
 ];
 
-fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut Sink<'_>) {
-    sink.stat("senko_forwarded", stats.forwarded);
-    sink.stat("senko_sent_for_others", stats.sent_for_others);
-    sink.stat("senko_read_across", stats.read_across);
-    sink.stat("senko_read_afar", stats.read_afar);
-    sink.stat("senko_retries", stats.retries);
-    sink.stat("senko_slow_readers_closed", stats.slow_readers_closed);
-    sink.stat("senko_values_given_up", stats.values_given_up);
-    sink.stat("senko_rounds", stats.rounds);
-    sink.stat("senko_whole_turns", stats.whole_turns);
-    sink.stat("senko_heavy_turns", stats.heavy_turns);
-    sink.stat("senko_conns_held", stats.conns_held);
-    sink.stat("senko_log_lines_dropped", senko_io::say::dropped());
-    sink.stat("dram_items", cache.dram_items);
-    sink.stat("flash_items", cache.flash_items);
-    sink.stat("flash_bytes", cache.flash_bytes);
-    sink.stat("flash_capacity", cache.flash_capacity);
-    sink.stat("flash_index_bytes", cache.index_bytes);
-    sink.stat("flash_hits", cache.flash_hits);
-    sink.stat("flash_buffer_hits", cache.flash_buffer_hits);
-    sink.stat("flash_false_matches", cache.flash_false_matches);
-    sink.stat("flash_read_errors", cache.flash_read_errors);
-    sink.stat("flash_checksum_errors", cache.flash_checksum_errors);
-    sink.stat("flash_write_errors", cache.flash_write_errors);
-    sink.stat("flash_promotions", cache.promotions);
-    sink.stat("flash_demotions", cache.demotions);
-    sink.stat("flash_demotions_clean", cache.demotions_clean);
-    sink.stat("flash_drops_budget", cache.drops_budget);
-    sink.stat("flash_drops_rule", cache.drops_rule);
-    sink.stat("flash_drops_busy", cache.drops_busy);
-    sink.stat("flash_drops_size", cache.drops_size);
-    sink.stat("flash_drops_reclaim", cache.reclaim_drops);
-    sink.stat("flash_drops_error", cache.drops_error);
-    sink.stat("flash_drops_index", cache.drops_index);
-    sink.stat("flash_overwrites", cache.flash_overwrites);
-    sink.stat("tag_drops", cache.tag_drops);
+/// The rows of a table of counters.
+fn plain(table: &[Counter], n: &Numbers<'_>, sink: &mut Sink<'_>) {
+    for counter in table.iter().filter(|counter| !counter.stat.is_empty()) {
+        sink.stat(counter.stat, (counter.of)(n));
+    }
+}
+
+fn flash(n: &Numbers<'_>, disk: &DiskStats, sink: &mut Sink<'_>) {
+    let cache = n.cache;
+    plain(counters::WORKERS, n, sink);
+    plain(counters::FLASH, n, sink);
     let fill = cache.page_fill_record_bytes as f64 / cache.page_fill_page_bytes.max(1) as f64;
     sink.stat("flash_page_fill", format_args!("{fill:.3}"));
-    sink.stat("flash_reclaimed_regions", cache.reclaim_regions);
-    sink.stat("flash_reinsertions", cache.reinsertions);
-    sink.stat("flash_admitted_bytes", cache.admitted_bytes);
-    sink.stat("flash_reinserted_bytes", cache.reinserted_bytes);
-    sink.stat("flash_written_bytes", cache.device_write_bytes);
+    plain(counters::FLASH_WRITES, n, sink);
     // Bytes that reached the device, divided by the bytes worth keeping.
     let amplification = cache.device_write_bytes as f64 / cache.admitted_bytes.max(1) as f64;
     sink.stat(
@@ -424,19 +363,13 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
 }
 
 /// The state of the flash devices.
-fn devices(shared: &Shared, cache: &CacheStats, sink: &mut Sink<'_>) {
+fn devices(n: &Numbers<'_>, sink: &mut Sink<'_>) {
+    let shared = n.shared;
     sink.stat("flash_devices", shared.settings.flash.len());
     sink.stat("flash_devices_out", shared.devices_in(DeviceState::Out));
     let read_only = shared.devices_in(DeviceState::ReadOnly);
     sink.stat("flash_devices_read_only", read_only);
-    sink.stat("flash_device_outages", cache.device_outages);
-    sink.stat("flash_device_write_pauses", cache.device_write_pauses);
-    sink.stat("flash_device_returns", cache.device_returns);
-    sink.stat("flash_device_pauses", cache.device_pauses);
-    sink.stat("flash_device_pause_ms", cache.device_pause_ms);
-    sink.stat("flash_misses_out", cache.flash_misses_out);
-    sink.stat("flash_misses_memory", cache.flash_misses_memory);
-    sink.stat("flash_read_timeouts", cache.flash_read_timeouts);
+    plain(counters::DEVICES, n, sink);
 }
 
 fn yes(on: bool) -> &'static str {

@@ -13,7 +13,6 @@ use super::MAX_KEY;
 pub const REQUEST: u8 = 0x80;
 /// First byte of a reply.
 pub const REPLY: u8 = 0x81;
-/// Bytes of a header.
 pub const HEADER: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,17 +118,11 @@ pub fn kind(opcode: u8) -> (Kind, bool) {
 /// A request's header, in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The opcode as sent.
     pub opcode: u8,
-    /// What it requests.
     pub kind: Kind,
-    /// Whether it is the quiet variant.
     pub quiet: bool,
-    /// Bytes of the key.
     pub key_len: usize,
-    /// Bytes of the extras.
     pub extras_len: usize,
-    /// Bytes of the value.
     pub value_len: usize,
     /// Returned unchanged in the reply.
     pub opaque: [u8; 4],
@@ -180,7 +173,6 @@ impl Header {
         Ok(header)
     }
 
-    /// The head of its reply.
     pub fn head(&self) -> Head {
         Head {
             opcode: self.opcode,
@@ -241,7 +233,6 @@ pub struct Head {
 }
 
 impl Head {
-    /// Appends a reply header.
     pub fn push(
         &self,
         out: &mut Vec<u8>,
@@ -266,7 +257,6 @@ impl Head {
     pub fn refuse(&self, out: &mut Vec<u8>, status: Status) {
         self.error(out, status, status.text());
     }
-    /// Appends a whole error reply.
     pub fn error(&self, out: &mut Vec<u8>, status: Status, text: &str) {
         self.push(out, status, 0, 0, text.len(), 0);
         out.extend_from_slice(text.as_bytes());

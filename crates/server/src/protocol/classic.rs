@@ -71,23 +71,22 @@ pub enum Line<'a> {
         flags: u32,
         /// The expiry as given.
         exptime: i64,
-        /// Bytes of the value.
         len: usize,
         /// `cas`'s CAS value.
         cas: u64,
         noreply: bool,
     },
-    /// `delete`.
-    Delete { key: &'a [u8], noreply: bool },
+    Delete {
+        key: &'a [u8],
+        noreply: bool,
+    },
     /// `incr`, `decr`.
     Arith {
         key: &'a [u8],
-        /// Whether it is `incr`.
         incr: bool,
         delta: u64,
         noreply: bool,
     },
-    /// `touch`.
     Touch {
         key: &'a [u8],
         /// The expiry as given.
@@ -100,36 +99,33 @@ pub enum Line<'a> {
         which: u8,
         rest: &'a [u8],
     },
-    /// `flush_all`.
     FlushAll {
         /// The delay as given; `None`: the argument is not a number, which is refused only after
         /// the permission was checked.
         delay: Option<i64>,
         noreply: bool,
     },
-    /// `verbosity`.
-    Verbosity { level: u32, noreply: bool },
+    Verbosity {
+        level: u32,
+        noreply: bool,
+    },
     /// `cache_memlimit`, in MiB; `None`: not a number.
-    MemLimit { mib: Option<u32>, noreply: bool },
-    /// `version`.
+    MemLimit {
+        mib: Option<u32>,
+        noreply: bool,
+    },
     Version,
-    /// `quit`.
     Quit,
     /// `shutdown`; the rest is its mode.
     Shutdown(&'a [u8]),
     /// `stats`; the rest is the section.
     Stats(&'a [u8]),
-    /// `lru_crawler`.
     LruCrawler(&'a [u8]),
-    /// `slabs`.
     Slabs(&'a [u8]),
-    /// `lru`.
     Lru(&'a [u8]),
     /// `watch`; the rest is what to watch.
     Watch(&'a [u8]),
-    /// `refresh_certs`.
     RefreshCerts {
-        /// Whether no answer is wanted.
         noreply: bool,
     },
     /// The first line of an HTTP request: the client mistakes this server for a web server.

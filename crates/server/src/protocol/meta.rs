@@ -54,7 +54,6 @@ pub struct Flags {
 /// Space for a decoded key, made when a key has to be decoded.
 pub type KeyBuf = Option<[u8; MAX_KEY]>;
 
-/// A parsed meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
     /// The key, decoded.
@@ -69,7 +68,6 @@ pub struct Command<'a> {
 pub struct Clock {
     /// Unix seconds.
     pub now: u32,
-    /// When the server started.
     pub started: u32,
 }
 
@@ -174,7 +172,6 @@ fn split(rest: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
 
 const TOO_MANY_FLAGS: &str = "CLIENT_ERROR options flags are too long";
 
-/// `mg` and `md`.
 pub fn keyed<'a>(
     rest: &'a [u8],
     clock: Clock,

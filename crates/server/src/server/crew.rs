@@ -5,25 +5,16 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use senko_cache::Recovered;
-use senko_io::Backend;
 
 use super::Control;
 use super::data_dir::Stopped;
 use super::plan;
 use super::report::ServerError;
 use crate::settings::Settings;
-use crate::worker::{StartError, Worker, WorkerConfig};
+use crate::worker::{LoopReport, StartError, Worker, WorkerConfig};
 
 /// A worker's thread, and the state that it left.
 pub(super) type Thread = JoinHandle<Result<Vec<Stopped>, String>>;
-
-/// The report of a worker once it is ready.
-pub(super) struct LoopReport {
-    pub index: usize,
-    pub backend: Backend,
-    pub fallback: Option<String>,
-    pub recovered: Vec<(usize, Recovered)>,
-}
 
 /// Workers that are ready, or about to be, and wait to be released. Dropping it makes their threads
 /// end.
@@ -82,7 +73,6 @@ impl Crew {
         }
     }
 
-    /// Lets all workers serve.
     pub fn go(self) -> Vec<Thread> {
         for go_on in &self.go {
             // If a worker is gone, joining its thread shows that.
@@ -136,14 +126,12 @@ pub(super) fn empty_because(why: String) -> Recovered {
     }
 }
 
-/// A worker's thread.
 fn work(
     config: WorkerConfig,
     ready: &mpsc::Sender<Result<LoopReport, StartError>>,
     go: &mpsc::Receiver<()>,
     control: Control,
 ) -> Result<Vec<Stopped>, String> {
-    let index = config.index;
     let worker = match Worker::new(config) {
         Ok(worker) => worker,
         Err(error) => {
@@ -151,14 +139,7 @@ fn work(
             return Ok(Vec::new()); // `Bound::start` reports it
         }
     };
-    let fallback = worker.fallback_reason().map(str::to_owned);
-    let report = LoopReport {
-        index,
-        backend: worker.backend(),
-        fallback,
-        recovered: worker.recovered().to_vec(),
-    };
-    if ready.send(Ok(report)).is_err() || go.recv().is_err() {
+    if ready.send(Ok(worker.report())).is_err() || go.recv().is_err() {
         return Ok(Vec::new()); // another worker could not start
     }
     // When this worker ends for any reason, the server ends. A cache that lost a shard would answer

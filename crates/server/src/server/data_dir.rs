@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use senko_cache::{
@@ -37,6 +37,7 @@ use senko_io::{
 
 use super::ServerError;
 use crate::settings::Settings;
+use crate::shared::lock;
 use checks::{check_block, check_labels, check_whole};
 pub use checks::{check_unlabelled, label_as_free, reinit_option};
 
@@ -46,7 +47,6 @@ pub(super) const LABEL_PAGES: u64 = 256;
 const RESERVE: u64 = 1 << 36;
 const PARTS: [&str; 3] = ["state", "index", "items"];
 
-/// A data directory in use.
 #[derive(Debug)]
 pub struct DataDir {
     dir: PathBuf,
@@ -67,7 +67,6 @@ pub struct DataDir {
     keep_dram: bool,
 }
 
-/// The state to restore from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum From {
     Nothing(Option<String>),
@@ -225,7 +224,6 @@ impl DataDir {
         lock(&self.block)
     }
 
-    /// The number of shards.
     pub fn shards(&self) -> usize {
         self.block().shards as usize
     }
@@ -275,7 +273,6 @@ impl DataDir {
         }
     }
 
-    /// The seed of key hashes.
     pub fn hash_seed(&self) -> HashSeed {
         self.block().hash_seed
     }
@@ -529,11 +526,6 @@ fn write_whole<T>(
     let items = write(&mut out).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     out.finish().map_err(|e| e.to_string())?;
     Ok(items)
-}
-
-/// A thread that panicked meanwhile has left the value complete.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The superblock of an empty cache. The old superblock says which CAS values are used up.

@@ -17,7 +17,6 @@ pub(super) struct Keeper {
     end: mpsc::Sender<()>,
 }
 
-/// How often it checks.
 const KEEP: Duration = Duration::from_secs(1);
 
 impl Keeper {

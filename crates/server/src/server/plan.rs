@@ -41,7 +41,6 @@ const BUSY_BYTES: u64 = 8 << 10;
 const TLS_BYTES: u64 = 8 << 10;
 /// At most this many connections are busy at once.
 const MOST_BUSY: u64 = 1024;
-/// The least memory of a shard.
 const LEAST_SHARD: u64 = 4 << 20;
 /// The least memory of `-m` for a shard.
 const LEAST_OWN: u64 = 1 << 20;
@@ -60,7 +59,6 @@ const LEAST_REGIONS: u64 = 4;
 const MOST_LOGS: usize = 8;
 /// The numbers that shards can have.
 const ALL_SHARDS: u64 = 256;
-/// Most shards without flash.
 const MOST_SHARDS: usize = 64;
 /// Memory and flash of a large shard: a cache with more has more shards. Beyond it tags are short,
 /// and then handles.
@@ -69,21 +67,17 @@ const LARGE: (u64, u64) = (32 << 30, 1 << 40);
 /// threads for: later starts may have more.
 const SPACIOUS: u64 = 128 << 20;
 
-/// All sizes of a server.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
     /// The cap, or the total for a drop-in's `-m`.
     pub total: u64,
-    /// The settings of each worker's loop.
     pub loop_config: LoopConfig,
     /// The bytes of unsent replies and unread requests at which a worker closes its worst
     /// connection.
     pub pending: usize,
-    /// The number of shards.
     pub shards: usize,
     /// Bytes of each shard: items, index, write buffers.
     pub shard: usize,
-    /// Bytes of a region.
     pub region: usize,
 }
 

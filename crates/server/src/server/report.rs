@@ -32,17 +32,13 @@ pub struct StopReport {
     pub dram_items: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StartReport {
-    /// TCP addresses bound.
     pub addresses: Vec<SocketAddr>,
-    /// All listeners for clients.
     pub doors: Vec<DoorReport>,
     /// Address of metrics, health check and page.
     pub admin: Option<SocketAddr>,
-    /// Unix socket bound.
     pub unix_socket: Option<PathBuf>,
-    /// Workers.
     pub threads: usize,
     /// Shards, which a data directory keeps whatever the number of threads.
     pub shards: usize,
@@ -63,7 +59,6 @@ pub struct StartReport {
     pub warm: Option<Recovered>,
 }
 
-/// A listener for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoorReport {
     /// Its address, or its path.
@@ -99,10 +94,8 @@ impl fmt::Display for DoorReport {
     }
 }
 
-/// One flash file or device.
 #[derive(Clone, Debug)]
 pub struct FlashReport {
-    /// Path as given.
     pub path: PathBuf,
     pub bytes: u64,
     /// Whether the page cache is bypassed.

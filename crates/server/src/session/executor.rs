@@ -19,7 +19,6 @@ const MAX_ROUNDS: u32 = 16;
 /// Spare buffers kept for parked commands.
 const SPARE: usize = 2;
 
-/// The commands of one connection that run here.
 #[derive(Debug)]
 pub(super) struct Executor {
     /// The answers, in the order of the commands.
@@ -317,7 +316,6 @@ impl Executor {
         self.parked.push(parked);
     }
 
-    /// Takes the parked command at `index`.
     fn unpark(&mut self, index: usize) -> Parked {
         let parked = self.parked.swap_remove(index);
         self.blocking -= usize::from(parked.blocking);

@@ -19,7 +19,6 @@ use crate::context::Ctx;
 use crate::protocol::number::push_u64;
 use crate::reply::{KEPT_PLACES, Place, ReplyQueue};
 
-/// The commands of one connection at other workers.
 #[derive(Debug, Default)]
 pub(super) struct Forwarded {
     commands: VecDeque<Command>,
@@ -232,7 +231,6 @@ impl Forwarded {
         self.held.len()
     }
 
-    /// Sends them.
     pub fn hand_over(&mut self, ctx: &mut Ctx<'_, impl Queue>, executor: &mut Executor) {
         for handed in std::mem::take(&mut self.held) {
             let (command, of) = (&handed.command, Use::of(&handed.command.request()));

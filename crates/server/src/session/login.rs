@@ -23,7 +23,6 @@ use crate::protocol::{MAX_LINE, Tokens, split_line};
 use crate::reply::ReplyQueue;
 use crate::settings::Dialect;
 
-/// The only SASL mechanism.
 const MECHANISM: &[u8] = b"PLAIN";
 /// Longest SASL message, in bytes.
 const LONGEST_MESSAGE: usize = 1024;

@@ -21,7 +21,6 @@ use crate::protocol::{BAD_FORMAT, MAX_KEY};
 use crate::reply::ReplyQueue;
 use crate::settings::Dialect;
 
-/// The parser of one connection.
 #[derive(Debug)]
 pub(super) struct Parser {
     dialect: Option<Dialect>,
@@ -101,7 +100,6 @@ impl Parser {
         self.keys.is_some()
     }
 
-    /// Parses the next command.
     #[inline]
     pub fn next<'a>(
         &mut self,

@@ -23,7 +23,6 @@ use crate::protocol::binary::{Kind, kind};
 use crate::protocol::classic::StoreMode;
 use crate::shared::{ConnState, Touched};
 
-/// The arriving value of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Value {
     state: State,
@@ -213,7 +212,6 @@ impl Value {
         Step::Took(used + len + end)
     }
 
-    /// Takes more of the value.
     pub fn step(
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,

@@ -16,7 +16,6 @@ use crate::reply::{Place, Reply};
 /// Reads that a walk has under way: few, because frames go to the reads that wait longest.
 const LIST_READS: usize = 8;
 
-/// The walk of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     /// The walk that is being answered.
@@ -39,7 +38,6 @@ impl Walk {
         self.dump = Some(Box::new(Dump::new(kind)));
     }
 
-    /// Whether a walk is being answered.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.dump.is_some()
@@ -50,7 +48,6 @@ impl Walk {
         self.dump.as_ref().is_some_and(|dump| dump.waiting)
     }
 
-    /// The next part.
     pub fn step(
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,

@@ -7,59 +7,30 @@
 use std::sync::OnceLock;
 
 use rustls::crypto::CipherSuiteCommon;
-use rustls::crypto::ring::{ALL_CIPHER_SUITES, cipher_suite};
+use rustls::crypto::ring::ALL_CIPHER_SUITES;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, Tls12CipherSuite};
 
-/// OpenSSL has its own names for suites of TLS 1.2.
-const NAMES: [(&str, SupportedCipherSuite); 9] = [
-    (
-        "TLS_AES_256_GCM_SHA384",
-        cipher_suite::TLS13_AES_256_GCM_SHA384,
-    ),
-    (
-        "TLS_AES_128_GCM_SHA256",
-        cipher_suite::TLS13_AES_128_GCM_SHA256,
-    ),
-    (
-        "TLS_CHACHA20_POLY1305_SHA256",
-        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-    ),
-    (
-        "ECDHE-ECDSA-AES256-GCM-SHA384",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-    ),
-    (
-        "ECDHE-ECDSA-AES128-GCM-SHA256",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-    ),
-    (
-        "ECDHE-ECDSA-CHACHA20-POLY1305",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-    ),
-    (
-        "ECDHE-RSA-AES256-GCM-SHA384",
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-    ),
-    (
-        "ECDHE-RSA-AES128-GCM-SHA256",
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-    ),
-    (
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-    ),
-];
+/// OpenSSL's name of a suite. Of TLS 1.2's it leaves out what all of them have.
+fn name(suite: &SupportedCipherSuite) -> String {
+    let name = format!("{:?}", suite.suite());
+    if let Some(rest) = name.strip_prefix("TLS13_") {
+        return format!("TLS_{rest}");
+    }
+    let name = name.trim_start_matches("TLS_").replace("_WITH_", "-");
+    let name = name.replace("AES_", "AES").replace('_', "-");
+    name.replace("CHACHA20-POLY1305-SHA256", "CHACHA20-POLY1305")
+}
 
 /// The suites of a list separated by colons, in its order. A list without suites of TLS 1.3 keeps
 /// the default ones, as OpenSSL's lists do.
 pub(super) fn read(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     let mut suites = Vec::new();
-    for name in list.split([':', ' ']).filter(|name| !name.is_empty()) {
-        let known = NAMES.iter().find(|(known, _)| *known == name);
-        let Some((_, suite)) = known else {
-            let all: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+    for wanted in list.split([':', ' ']).filter(|name| !name.is_empty()) {
+        let known = ALL_CIPHER_SUITES.iter().find(|suite| name(suite) == wanted);
+        let Some(suite) = known else {
+            let all: Vec<String> = ALL_CIPHER_SUITES.iter().map(name).collect();
             return Err(format!(
-                "there is no cipher suite {name} here; there are {}",
+                "there is no cipher suite {wanted} here; there are {}",
                 all.join(", ")
             ));
         };
@@ -137,7 +108,14 @@ mod tests {
         assert_eq!(kept.len(), 4, "those of TLS 1.3 stay: {kept:?}");
         assert!(read("HIGH:!aNULL").unwrap_err().contains("suite HIGH"));
         assert!(read("").unwrap_err().contains("empty"));
-        assert_eq!(NAMES.len(), ALL_CIPHER_SUITES.len());
+        let all: Vec<String> = ALL_CIPHER_SUITES.iter().map(name).collect();
+        assert_eq!(
+            all.join(" "),
+            "TLS_AES_256_GCM_SHA384 TLS_AES_128_GCM_SHA256 TLS_CHACHA20_POLY1305_SHA256 \
+             ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-ECDSA-AES128-GCM-SHA256 \
+             ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-AES256-GCM-SHA384 \
+             ECDHE-RSA-AES128-GCM-SHA256 ECDHE-RSA-CHACHA20-POLY1305"
+        );
     }
 
     /// A connection of TLS 1.2 with AES-GCM used to be closed after 2^24 records, with its answers.

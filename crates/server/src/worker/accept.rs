@@ -28,11 +28,9 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 /// A listening socket of a worker, as `stats conns` shows it.
 #[derive(Clone, Debug)]
 pub struct Door {
-    /// The listening socket.
     pub listener: senko_io::Listener,
     /// `tcp:127.0.0.1:11211`, `unix:/path`.
     pub name: Arc<str>,
-    /// On which terms it serves its connections.
     pub terms: Terms,
 }
 
@@ -43,7 +41,6 @@ pub(super) struct Entrance {
     open: Vec<ListenerId>,
     /// Sockets above the connection limit, if they wait instead of being refused.
     waiting: VecDeque<Newcomer>,
-    /// When accepting stopped.
     stopped_ms: u64,
 }
 
@@ -62,7 +59,6 @@ impl Entrance {
         self.waiting.clear();
     }
 
-    /// The door with this listener.
     fn door(&self, listener: ListenerId) -> Option<&Door> {
         let place = self.open.iter().position(|&id| id == listener)?;
         self.doors.get(place)
@@ -70,7 +66,6 @@ impl Entrance {
 }
 
 impl Worker {
-    /// Starts accepting.
     pub(super) fn open_doors(&mut self) -> Result<(), String> {
         for door in &self.entrance.doors {
             let id = self
@@ -83,7 +78,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Handles an accepted connection.
     pub(super) fn accepted(&mut self, listener: ListenerId, stream: OwnedFd) {
         let Some(door) = self.entrance.door(listener) else {
             return; // no listener of this worker's

@@ -27,7 +27,6 @@ pub struct Account {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub held: usize,
-    /// The total of connections with sockets.
     pub backlog: usize,
     /// The total of virtual connections.
     pub backlog_of_others: usize,

@@ -46,7 +46,6 @@ pub(super) struct Ciphers {
 }
 
 impl Ciphers {
-    /// Whether handshakes wait for the next round.
     pub fn are_busy(&self) -> bool {
         !self.handshakes.is_empty()
     }
@@ -63,7 +62,6 @@ impl Worker {
         conn.tls.is_some() || mode == TlsMode::Off
     }
 
-    /// Handles received ciphertext.
     pub(super) fn take_ciphered(&mut self, at: ConnKey, data: &mut [u8]) {
         let Some(conn) = self.conns.get(at) else {
             return;

@@ -27,7 +27,6 @@ use crate::watch;
 /// The destination of a connection's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// A socket of this worker's loop.
     Socket(ConnId),
     /// A connection of another worker.
     Virtual(RemoteConn),
@@ -88,9 +87,7 @@ pub struct Conn {
     /// Whether the incomplete value ends here, once everything before it was fed (virtual
     /// connections only).
     pub value_ends: bool,
-    /// Whether it is in the run queue.
     pub queued: bool,
-    /// Whether it is in the dirty list.
     pub dirty: bool,
     /// Whether it sent much to a worker that is behind: no more input is taken until that worker
     /// has caught up.
@@ -109,7 +106,6 @@ pub struct Conn {
     /// Whether it is closing: it takes no more input, and closes after the answers that are ready
     /// or under way were sent.
     pub closing: bool,
-    /// The row of `stats conns`.
     pub entry: Option<Arc<ConnEntry>>,
     /// Whether the worker knows that it watches.
     pub watches: bool,
@@ -331,7 +327,6 @@ impl Conns {
         self.sums
     }
 
-    /// Counts a connection again.
     pub fn count(&mut self, at: ConnKey, account: Account) {
         if let Some(conn) = self.get(at) {
             let virtual_one = !conn.is_socket();
@@ -376,7 +371,6 @@ impl Conns {
         slot.conn.as_deref_mut()
     }
 
-    /// The connection with this socket.
     #[inline]
     pub fn of_socket(&mut self, id: ConnId) -> Option<ConnKey> {
         let at = (*self.sockets.get(id.0 as u32 as usize)?)?;

@@ -24,7 +24,6 @@ pub(super) struct Told {
 }
 
 impl Worker {
-    /// Reports changes since the last call.
     pub(super) fn tell_of_devices(&mut self) {
         let shared = &self.core.shared;
         for (part, (shard, health)) in self.core.shard.devices().enumerate() {

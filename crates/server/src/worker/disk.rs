@@ -8,7 +8,6 @@ use senko_io::Completion;
 /// Ended device reads that are handled in any round.
 const TURN: usize = 16;
 
-/// The state of a worker's device operations.
 #[derive(Default)]
 pub(super) struct Disk {
     /// Reads that ended and were not handled yet.
@@ -23,7 +22,6 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Adds a read that ended.
     pub fn ended(&mut self, completion: Completion) {
         self.ended.push_back(completion);
     }
@@ -37,7 +35,6 @@ impl Disk {
         let turn = (TURN + requests / 8).max(self.ended.len() / 16);
         turn.min(self.ended.len())
     }
-    /// The next of them.
     pub fn next(&mut self) -> Option<Completion> {
         self.ended.pop_front()
     }

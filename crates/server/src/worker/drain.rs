@@ -17,7 +17,6 @@ use crate::connection::ConnKey;
 use crate::server::data_dir::Stopped;
 use crate::shared::Shutdown;
 
-/// Longest drain.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for events while draining.
 pub(super) const STEP: Duration = Duration::from_millis(5);
@@ -25,7 +24,6 @@ pub(super) const STEP: Duration = Duration::from_millis(5);
 /// sends faster than its requests run.
 const LAST_INPUT: Duration = Duration::from_secs(1);
 
-/// The progress of a drain.
 #[derive(Debug)]
 pub(super) struct Drain {
     until: Instant,
@@ -34,7 +32,6 @@ pub(super) struct Drain {
 }
 
 impl Worker {
-    /// Whether the end has begun.
     pub(super) fn draining(&self) -> bool {
         self.drain.is_some()
     }

@@ -174,7 +174,6 @@ impl Worker {
         self.settle(at);
     }
 
-    /// Passes the tail to the session.
     fn feed_tail(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -277,7 +276,6 @@ impl Worker {
         fed.consumed
     }
 
-    /// Marks a connection that may have something to send.
     pub(super) fn mark_dirty(&mut self, at: ConnKey) {
         if let Some(conn) = self.conns.get(at)
             && !conn.dirty
@@ -433,7 +431,6 @@ impl Worker {
         }
     }
 
-    /// Handles the end of a send.
     pub(super) fn sent(
         &mut self,
         id: ConnId,

@@ -34,7 +34,6 @@ impl Crowd {
         }
     }
 
-    /// Adds a connection that waits.
     pub fn join(&mut self, at: ConnKey) {
         self.waiting.push_back(at);
     }

@@ -13,7 +13,6 @@ use crate::route::Message;
 use crate::session::Session;
 
 impl Worker {
-    /// Handles everything in the inbox.
     pub(super) fn read_mail(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
         self.core.outbox.mesh().take(self.index, &mut mail);

@@ -141,7 +141,6 @@ impl Peers {
     pub fn usual_answer(&self) -> usize {
         self.usual_answer.0
     }
-    /// Notes an answer of this many bytes.
     pub fn answered(&mut self, bytes: usize) {
         let before = self.usual_answer.0;
         self.usual_answer.0 = (before - before / 32 + bytes / 32).max(256);

@@ -5,7 +5,6 @@ use senko_io::SendBatch;
 
 use crate::tls::Stream;
 
-/// State of a connection with TLS.
 #[derive(Debug)]
 pub struct Secure {
     pub stream: Stream,

@@ -6,7 +6,6 @@
 
 use senko_io::SendBatch;
 
-/// Batches that are kept.
 const SPARE_BATCHES: usize = 64;
 /// Memory that they keep together.
 pub(super) const SPARE_BYTES: usize = 1 << 20;

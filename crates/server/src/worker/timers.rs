@@ -13,7 +13,6 @@ const LONGEST_ROUND_MS: u64 = 250;
 /// How often idle connections are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The timers of a worker.
 pub(super) struct Timers {
     next_tick: Instant,
     next_sweep: Instant,
@@ -67,7 +66,6 @@ impl Timers {
         self.steady_ms += ms.min(LONGEST_ROUND_MS.div_ceil(patience));
         self.steady_ms
     }
-    /// The milliseconds so far.
     pub fn steady_ms(&self) -> u64 {
         self.steady_ms
     }

@@ -9,6 +9,7 @@ use senko_cache::AdmissionRule;
 use crate::property::keys::twins;
 use crate::serve::client::{Client, Place, on_both};
 use crate::serve::value;
+use crate::session::packet;
 
 /// Two workers, and a connection at each.
 pub(crate) fn one_at_each(place: &Place) -> [Client; 2] {
@@ -32,11 +33,7 @@ fn every_dialect_says_the_same_at_either_worker() {
         let hits = clients[0].stat("get_hits");
         for key in (0..KEYS).cycle().take(10 * KEYS) {
             let name = format!("key{key}");
-            let mut get = vec![0x80, 0x0c, 0, name.len() as u8];
-            get.extend_from_slice(&[0; 4]);
-            get.extend_from_slice(&(name.len() as u32).to_be_bytes());
-            get.extend_from_slice(&[0; 12]);
-            get.extend_from_slice(name.as_bytes());
+            let get = packet(0x0c, name.as_bytes(), &[], &[], 0);
             let next = (key + 1) % KEYS;
             let requests = [
                 format!("get {name}\r\nmn\r\n"),
@@ -138,7 +135,7 @@ fn one_client_wins_a_stale_item() {
             clients[0].store(&format!("key{key}"), b"1");
             clients[1].ask(&format!("md key{key} I\r\n"), "HD\r\n");
             for client in &mut clients {
-                client.send(format!("mg key{key} v\r\n").as_bytes());
+                client.send(format!("mg key{key} v\r\n"));
             }
             let mut marks = clients.each_mut().map(|client| client.until(b"\r\n1\r\n"));
             marks.sort();
@@ -166,12 +163,6 @@ fn what_expires_beside_a_key_of_its_tag_is_a_miss() {
             .map(|pair| [0, 1].map(|n| std::str::from_utf8(&pair[n]).unwrap()))
             .collect();
         let value = value(0, 2000);
-        let get = |client: &mut Client, key: &str| {
-            client.send(format!("get {key}\r\n").as_bytes());
-            client.expect(format!("VALUE {key} 0 2000\r\n").as_bytes());
-            client.expect(&value);
-            client.ask("", "\r\nEND\r\n");
-        };
         let mut fillers = 0..;
         let mut fill = |client: &mut Client, count| {
             for n in fillers.by_ref().take(count) {
@@ -185,13 +176,13 @@ fn what_expires_beside_a_key_of_its_tag_is_a_miss() {
             client.store(lasting, &value);
         }
         for [expiring, _] in &pairs {
-            client.send(format!("set {expiring} 0 100 2000\r\n").as_bytes());
+            client.send(format!("set {expiring} 0 100 2000\r\n"));
             client.send(&value);
             client.ask("\r\n", "STORED\r\n");
         }
         for _ in 0..200 {
             for [expiring, _] in &pairs {
-                get(client, expiring);
+                client.get(expiring, &value);
             }
             fill(client, 20);
         }
@@ -205,7 +196,7 @@ fn what_expires_beside_a_key_of_its_tag_is_a_miss() {
         // the count is over all rounds.
         assert!(clients[0].stat("senko_read_across") > 0);
         for [_, lasting] in &pairs {
-            get(&mut clients[0], lasting);
+            clients[0].get(lasting, &value);
         }
         assert_eq!(clients[0].stat("flash_hits"), pairs.len() as u64);
     });

@@ -31,18 +31,15 @@ fn full(place: Place, threads: usize) -> Place {
 
 fn fill(client: &mut Client) {
     for n in 0..16_000 {
-        client.send(format!("set f{n} 0 0 {LEN} noreply\r\n").as_bytes());
-        client.send(&value(n, LEN));
+        client.send(format!("set f{n} 0 0 {LEN} noreply\r\n"));
+        client.send(value(n, LEN));
         client.send(b"\r\n");
     }
     client.ask("mn\r\n", "MN\r\n");
 }
 
 fn get(client: &mut Client, n: usize) {
-    client.send(format!("get f{n}\r\n").as_bytes());
-    client.expect(format!("VALUE f{n} 0 {LEN}\r\n").as_bytes());
-    client.expect(&value(n, LEN));
-    client.ask("", "\r\nEND\r\n");
+    client.get(&format!("f{n}"), &value(n, LEN));
 }
 
 /// Half of the keys are the other worker's. Each of these gets was once handed over to it. The
@@ -117,7 +114,7 @@ fn what_was_flushed_is_not_read() {
             let keys = round * 40..round * 40 + 40;
             for client in &mut clients {
                 for n in keys.clone() {
-                    client.send(format!("get f{n}\r\n").as_bytes());
+                    client.send(format!("get f{n}\r\n"));
                 }
             }
             other.ask("flush_all\r\n", "OK\r\n");

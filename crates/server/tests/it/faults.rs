@@ -65,14 +65,8 @@ fn on_both(devices: usize, test: impl Fn(&mut Bench)) {
 }
 
 fn stats(client: &mut Client) -> impl Fn(&str) -> u64 + use<> {
-    let stats = client.text("stats\r\n", "END\r\n");
-    move |name| {
-        let start = format!("STAT {name} ");
-        let line = stats.lines().find_map(|line| line.strip_prefix(&start));
-        line.unwrap_or_else(|| panic!("{name} in {stats}"))
-            .parse()
-            .unwrap()
-    }
+    let stats = client.stats();
+    move |name| stats.get(name)
 }
 
 /// Repeats an action until a statistic has the wanted value. The server takes devices out of use,
@@ -132,7 +126,7 @@ fn until_items_go_to_flash(bench: &Bench) {
 
 /// Reads one key. It must have no value or its value of this version. Returns whether it has one.
 fn read(client: &mut Client, n: usize, version: usize) -> bool {
-    client.send(format!("get f{n}\r\n").as_bytes());
+    client.send(format!("get f{n}\r\n"));
     let line = client.until(b"\r\n");
     if line == b"END\r\n" {
         return false;
@@ -324,7 +318,7 @@ fn stalls_for_a_moment(bench: &Bench) -> bool {
     bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
     let mut reader = bench.place.connect();
     for n in 0..100 {
-        reader.send(format!("get f{n}\r\n").as_bytes());
+        reader.send(format!("get f{n}\r\n"));
     }
     reader.send(b"mn\r\n");
     // DRAM does not wait until the device goes on, or is taken out of use.
@@ -384,10 +378,10 @@ fn a_device_that_stalls_for_ever_hangs_nobody() {
         let mut readers: Vec<Client> = (0..8).map(|_| bench.place.connect()).collect();
         for (which, reader) in readers.iter_mut().enumerate() {
             for n in (which..400).step_by(8) {
-                reader.send(format!("get f{n}\r\n").as_bytes());
+                reader.send(format!("get f{n}\r\n"));
             }
-            reader.send(format!("touch f{} 0\r\nmn\r\n", 500 + which).as_bytes());
-            reader.send(format!("incr f{} 1\r\nmn\r\n", 600 + which).as_bytes());
+            reader.send(format!("touch f{} 0\r\nmn\r\n", 500 + which));
+            reader.send(format!("incr f{} 1\r\nmn\r\n", 600 + which));
         }
         serves_from_dram(bench);
         for reader in &mut readers {
@@ -440,7 +434,7 @@ fn large_items_are_written_to_a_device_that_stalls() {
                 client.store(&format!("large{n}"), &large);
             }
             let found = (0..200).filter(|n| {
-                client.send(format!("get large{n}\r\n").as_bytes());
+                client.send(format!("get large{n}\r\n"));
                 if client.until(b"\r\n") == b"END\r\n" {
                     return false;
                 }

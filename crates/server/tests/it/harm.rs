@@ -42,8 +42,8 @@ fn values_that_stop_midway_push_out_nobody() {
             // On a busy machine our own value may stall too; its next attempt is stored.
             let store = |client: &mut Client, name: &str, len: usize| {
                 let stored = (0..TRIES).any(|_| {
-                    client.send(format!("set {name} 0 0 {len}\r\n").as_bytes());
-                    client.send(&value(len, len));
+                    client.send(format!("set {name} 0 0 {len}\r\n"));
+                    client.send(value(len, len));
                     match client.text("\r\n", "\r\n").as_str() {
                         "STORED\r\n" => true,
                         "SERVER_ERROR out of memory storing object\r\n" => false,
@@ -60,7 +60,7 @@ fn values_that_stop_midway_push_out_nobody() {
             let half = value(7, len / 2);
             let mut stopped: Vec<Client> = (0..200).map(|_| place.connect()).collect();
             for (n, up) in stopped.iter_mut().enumerate() {
-                up.send(format!("set up{n} 0 0 {len}\r\n").as_bytes());
+                up.send(format!("set up{n} 0 0 {len}\r\n"));
                 up.send(&half);
                 if n == 100 {
                     // While the crowd waits for memory, and part of it holds all that there is.
@@ -105,7 +105,7 @@ fn a_crowd_of_large_values_is_stored_whole() {
                     scope.spawn(move || {
                         let (mut client, value) = (place.connect(), value(n, len));
                         let stored = (0..1000).any(|_| {
-                            client.send(format!("set c{n} 0 0 {len}\r\n").as_bytes());
+                            client.send(format!("set c{n} 0 0 {len}\r\n"));
                             client.send(&value);
                             match client.text("\r\nmn\r\n", "MN\r\n").as_str() {
                                 "STORED\r\nMN\r\n" => true,
@@ -119,10 +119,7 @@ fn a_crowd_of_large_values_is_stored_whole() {
             });
             let mut client = place.connect();
             for n in 0..40 {
-                client.send(format!("get c{n}\r\n").as_bytes());
-                client.expect(format!("VALUE c{n} 0 {len}\r\n").as_bytes());
-                client.expect(&value(n, len));
-                client.ask("", "\r\nEND\r\n");
+                client.get(&format!("c{n}"), &value(n, len));
             }
         });
     }
@@ -234,7 +231,7 @@ fn commands_that_wait_at_another_worker_hold_nobody_else_back() {
         let mut crowd: Vec<Client> = (0..32).map(|_| place.connect()).collect();
         for (n, client) in crowd.iter_mut().enumerate() {
             let shard = n / 2 % 2;
-            client.send(format!("append {} 0 0 1\r\nx\r\n", key_of("key", shard, n)).as_bytes());
+            client.send(format!("append {} 0 0 1\r\nx\r\n", key_of("key", shard, n)));
             let key = key_of("later", shard, n);
             let set = format!("set {key} 0 0 3000 noreply\r\n{}\r\n", "y".repeat(3000));
             client.send(set.repeat(20).as_bytes());
@@ -334,24 +331,12 @@ fn unread_answers_are_counted_here() {
     let gets = b"get key\r\n".repeat(PIPELINED);
     let mut all = Vec::new();
     let mut first = match secure {
-        true => Err(Secure::to(door, &config)),
+        true => Err(Secure::secure(door, &config)),
         false => Ok(Client::to(door)),
     };
-    let set = [
-        format!("set key 0 0 {ANSWER}\r\n").as_bytes(),
-        &value,
-        b"\r\n",
-    ]
-    .concat();
     match &mut first {
-        Ok(client) => {
-            client.send(&set);
-            client.expect(b"STORED\r\n");
-        }
-        Err(client) => {
-            client.send(&set);
-            client.expect(b"STORED\r\n");
-        }
+        Ok(client) => client.store("key", &value),
+        Err(client) => client.store("key", &value),
     }
     let mut closed = |until: u64| match &mut first {
         Ok(client) => client.stat("senko_slow_readers_closed") >= until,
@@ -360,11 +345,11 @@ fn unread_answers_are_counted_here() {
     for _ in 0..UNREAD {
         match secure {
             true => {
-                let mut client = Secure::to(door, &config);
+                let mut client = Secure::secure(door, &config);
                 client.shake().unwrap();
                 // The server may have closed it.
-                let _ = client.link.writer().write_all(&gets);
-                let _ = client.link.write_tls(&mut client.socket);
+                let _ = client.stream.conn.writer().write_all(&gets);
+                let _ = client.stream.conn.write_tls(&mut client.stream.sock);
                 all.push((None, Some(client)));
             }
             false => {
@@ -426,17 +411,13 @@ fn a_round_is_short_whoever_has_sent_much() {
     client.store("key", &value(1, ANSWER));
     let gets = b"get key\r\n".repeat(PIPELINED);
     let numbers = |client: &mut Client| {
-        let stats = client.text("stats\r\n", "END\r\n");
+        let stats = client.stats();
         [
             "senko_whole_turns",
             "senko_rounds",
             "senko_slow_readers_closed",
         ]
-        .map(|name| {
-            let prefix = format!("STAT {name} ");
-            let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
-            line.unwrap().parse::<u64>().unwrap()
-        })
+        .map(|name| stats.get(name))
     };
     let mut all = Vec::new();
     let mut last = numbers(&mut client);

@@ -77,7 +77,7 @@ fn each_answer_comes_once_whoever_has_the_key() {
             let client = &mut clients[round % 5];
             // Commands that change an item are always forwarded.
             let command = if round % 2 == 0 { "get" } else { "gat 0" };
-            client.send(format!("{command} key{key}\r\n").as_bytes());
+            client.send(format!("{command} key{key}\r\n"));
             client.expect(&answer(key, 1 + key * 40));
         }
         let for_others = clients[0].stat("senko_sent_for_others");
@@ -114,7 +114,7 @@ fn a_client_that_does_not_read_for_a_while_gets_everything_in_order() {
                 // Once the kernel's buffer is full, room appears together with the next request.
                 let taken = if n > asked / 2 { 20_000 } else { 0 };
                 client.expect(&wanted[read..read + taken]);
-                client.send(format!("get key{}\r\n", n * 3 % keys).as_bytes());
+                client.send(format!("get key{}\r\n", n * 3 % keys));
             }
             read += if n > asked / 2 { 20_000 } else { 0 };
         }
@@ -131,7 +131,7 @@ fn what_comes_behind_a_command_that_waits_is_answered_behind_it() {
         let mut clients: Vec<Client> = (0..64).map(|_| place.connect()).collect();
         switch.inject(Some(Op::Read), 0..u64::MAX, Fault::Stall);
         for (key, client) in clients.iter_mut().enumerate() {
-            client.send(format!("get key{key}\r\n").as_bytes());
+            client.send(format!("get key{key}\r\n"));
         }
         wait_for_reads(&place, 48);
         assert!(unanswered(&clients) > 48);
@@ -178,7 +178,7 @@ fn newcomers_read_nothing_of_those_who_leave_at_once() {
                 scope.spawn(move || {
                     for n in 0..400 {
                         let mut gone = Client::connect(port);
-                        gone.send(format!("get key{}\r\n", (t * 7 + n) % 100).as_bytes());
+                        gone.send(format!("get key{}\r\n", (t * 7 + n) % 100));
                         // From before the request is read until after its answer was sent.
                         let until = Instant::now() + Duration::from_micros(n % 80);
                         while Instant::now() < until {}
@@ -203,7 +203,7 @@ fn sockets_come_back_from_commands_that_are_given_up() {
             switch.inject(Some(Op::Read), 0..u64::MAX, Fault::Stall);
             // Other keys in each round, since those that were read may be in memory now.
             for (n, client) in gone.iter_mut().enumerate() {
-                client.send(format!("get key{}\r\n", round * 64 + n).as_bytes());
+                client.send(format!("get key{}\r\n", round * 64 + n));
             }
             wait_for_reads(&place, 48);
             assert!(unanswered(&gone) > 48);
@@ -238,7 +238,7 @@ fn a_client_that_sends_no_more_is_answered() {
         let clients: Vec<Client> = (0..32)
             .map(|key| {
                 let mut client = place.connect();
-                client.send(format!("get key{key}\r\n").as_bytes());
+                client.send(format!("get key{key}\r\n"));
                 client.stream.shutdown(Shutdown::Write).unwrap();
                 client
             })
@@ -280,7 +280,7 @@ fn refused_values_in_pieces() {
                         // Keys of either shard, together and alone.
                         let keys = [n % 40, (n * 7 + 1) % 40, (n * 3 + 2) % 40];
                         for key in keys {
-                            client.send(format!("get key{key}\r\n").as_bytes());
+                            client.send(format!("get key{key}\r\n"));
                         }
                         client.expect(b"SERVER_ERROR object too large for cache\r\n");
                         for key in keys {
@@ -307,7 +307,7 @@ fn a_shutdown_sends_what_is_under_way() {
         }
         switch.inject(Some(Op::Read), 0..u64::MAX, Fault::Stall);
         for (key, client) in clients.iter_mut().enumerate() {
-            client.send(format!("get key{key}\r\n").as_bytes());
+            client.send(format!("get key{key}\r\n"));
         }
         wait_for_reads(&place, 24);
         let opener = thread::spawn(move || {

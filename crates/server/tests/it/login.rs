@@ -8,7 +8,8 @@ use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{Dialect, Settings};
 
 use crate::rig::{Rig, RigSettings};
-use crate::serve::client::{Client, Scratch};
+use crate::serve::client::{Client, Refusal, Scratch};
+use crate::session::{packet, replies};
 
 const SASL_LIST: u8 = 0x20;
 const SASL_AUTH: u8 = 0x21;
@@ -17,30 +18,6 @@ const GET: u8 = 0;
 const SET: u8 = 1;
 const NOOP: u8 = 0x0a;
 const VERSION: u8 = 0x0b;
-
-fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0x80, opcode];
-    bytes.extend((key.len() as u16).to_be_bytes());
-    bytes.extend([extras.len() as u8, 0, 0, 0]);
-    bytes.extend(((extras.len() + key.len() + value.len()) as u32).to_be_bytes());
-    bytes.extend([0; 12]);
-    bytes.extend([extras, key, value].concat());
-    bytes
-}
-
-/// Opcode, status and body of each answer.
-fn answers(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
-    let mut all = Vec::new();
-    while let Some((head, rest)) = bytes.split_at_checked(24) {
-        let body = u32::from_be_bytes(head[8..12].try_into().unwrap()) as usize;
-        let status = u16::from_be_bytes([head[6], head[7]]);
-        let text = String::from_utf8_lossy(&rest[..body]).into_owned();
-        all.push((head[1], status, text));
-        bytes = &rest[body..];
-    }
-    assert!(bytes.is_empty());
-    all
-}
 
 fn file(folder: &Scratch, name: &str, text: &str) -> Option<PathBuf> {
     let path = folder.join(name);
@@ -64,9 +41,9 @@ fn sasl_plain_opens_a_binary_connection() {
     let folder = Scratch::new();
     let mut rig = sasl_rig(&folder);
     let id = rig.connect();
-    let got = answers(&rig.ask(id, &packet(SASL_LIST, b"", b"", b"")));
+    let got = replies(&rig.ask(id, packet(SASL_LIST, b"", b"", b"", 0)));
     assert_eq!(got, [(SASL_LIST, 0, "PLAIN".to_owned())]);
-    let got = answers(&rig.ask(id, &packet(VERSION, b"", b"", b"")));
+    let got = replies(&rig.ask(id, packet(VERSION, b"", b"", b"", 0)));
     assert_eq!((got[0].0, got[0].1), (VERSION, 0));
     for wrong in [
         &b"\0alice\0wrong"[..],
@@ -75,24 +52,27 @@ fn sasl_plain_opens_a_binary_connection() {
         b"",
         b"bob\0alice\0secret",
     ] {
-        let got = answers(&rig.ask(id, &packet(SASL_AUTH, b"", b"PLAIN", wrong)));
+        let got = replies(&rig.ask(id, packet(SASL_AUTH, b"PLAIN", b"", wrong, 0)));
         assert_eq!(got, [denied(SASL_AUTH)]);
     }
-    let got = answers(&rig.ask(id, &packet(SASL_AUTH, b"", b"CRAM-MD5", b"\0alice\0secret")));
+    let got = replies(&rig.ask(
+        id,
+        packet(SASL_AUTH, b"CRAM-MD5", b"", b"\0alice\0secret", 0),
+    ));
     assert_eq!(got, [denied(SASL_AUTH)]);
-    let got = answers(&rig.ask(id, &packet(SASL_STEP, b"", b"PLAIN", b"\0alice\0secret")));
+    let got = replies(&rig.ask(id, packet(SASL_STEP, b"PLAIN", b"", b"\0alice\0secret", 0)));
     assert_eq!(got, [denied(SASL_STEP)], "nothing was begun");
-    let got = answers(&rig.ask(id, &packet(SASL_AUTH, b"", b"PLAIN", &[b'x'; 3000])));
+    let got = replies(&rig.ask(id, packet(SASL_AUTH, b"PLAIN", b"", &[b'x'; 3000], 0)));
     assert_eq!(got, [denied(SASL_AUTH)], "too long, and swallowed");
-    let got = answers(&rig.ask(id, &packet(SASL_AUTH, b"", b"PLAIN", b"\0alice\0secret")));
+    let got = replies(&rig.ask(id, packet(SASL_AUTH, b"PLAIN", b"", b"\0alice\0secret", 0)));
     assert_eq!(got, [(SASL_AUTH, 0, "Authenticated".to_owned())]);
-    let set = packet(SET, &[0; 8], b"k", b"v");
-    assert_eq!(answers(&rig.ask(id, &set)), [(SET, 0, String::new())]);
+    let set = packet(SET, b"k", &[0; 8], b"v", 0);
+    assert_eq!(replies(&rig.ask(id, &set)), [(SET, 0, String::new())]);
     // A wrong password cancels an earlier login.
-    let wrong = packet(SASL_AUTH, b"", b"PLAIN", b"\0alice\0wrong");
-    assert_eq!(answers(&rig.ask(id, &wrong)), [denied(SASL_AUTH)]);
-    let get = packet(GET, b"", b"k", b"");
-    assert_eq!(answers(&rig.ask(id, &get)), [denied(GET)]);
+    let wrong = packet(SASL_AUTH, b"PLAIN", b"", b"\0alice\0wrong", 0);
+    assert_eq!(replies(&rig.ask(id, &wrong)), [denied(SASL_AUTH)]);
+    let get = packet(GET, b"k", b"", b"", 0);
+    assert_eq!(replies(&rig.ask(id, &get)), [denied(GET)]);
     assert!(rig.closed(id));
 }
 
@@ -100,15 +80,15 @@ fn sasl_plain_opens_a_binary_connection() {
 fn a_binary_command_before_the_password_is_refused_and_hung_up_on() {
     let folder = Scratch::new();
     for (opcode, packet) in [
-        (GET, packet(GET, b"", b"k", b"")),
-        (SET, packet(SET, &[0; 8], b"k", b"v")),
-        (NOOP, packet(NOOP, b"", b"", b"")),
-        (GET, packet(GET, b"no extras", b"", b"v")),
-        (0x77, packet(0x77, b"", b"k", b"")),
+        (GET, packet(GET, b"k", b"", b"", 0)),
+        (SET, packet(SET, b"k", &[0; 8], b"v", 0)),
+        (NOOP, packet(NOOP, b"", b"", b"", 0)),
+        (GET, packet(GET, b"", b"no extras", b"v", 0)),
+        (0x77, packet(0x77, b"k", b"", b"", 0)),
     ] {
         let mut rig = sasl_rig(&folder);
         let id = rig.connect();
-        assert_eq!(answers(&rig.ask(id, &packet)), [denied(opcode)]);
+        assert_eq!(replies(&rig.ask(id, &packet)), [denied(opcode)]);
         assert!(rig.closed(id));
     }
 }
@@ -158,7 +138,7 @@ fn an_exempt_listener_asks_for_nothing() {
     let mut exempt = Client::to(place.exempt);
     exempt.send(b"set k 0 0 1\r\nv\r\n");
     exempt.expect(b"STORED\r\n");
-    exempt.send(&packet(NOOP, b"", b"", b"")[..1]);
+    exempt.send(&packet(NOOP, b"", b"", b"", 0)[..1]);
     let mut asks = Client::to(place.asks);
     asks.send(b"get k\r\n");
     asks.expect(b"CLIENT_ERROR unauthenticated\r\n");
@@ -174,7 +154,7 @@ fn a_reload_takes_new_users_and_a_bad_file_changes_nothing() {
     let control = place.server.as_ref().unwrap().control();
     let says = |password: &str| {
         let mut client = Client::to(place.asks);
-        client.send(format!("set x 0 0 5\r\na {password}\r\n").as_bytes());
+        client.send(format!("set x 0 0 5\r\na {password}\r\n"));
         String::from_utf8(client.until(b"\r\n")).unwrap()
     };
     let wrong = "CLIENT_ERROR authentication failure\r\n";
@@ -207,50 +187,44 @@ fn a_reload_takes_new_users_and_a_bad_file_changes_nothing() {
 fn settings_that_would_leave_a_protocol_open_are_refused() {
     let folder = Scratch::new();
     let users = file(&folder, "users", "a:b\n");
-    let why = |settings: Settings| Server::bind(settings).map(drop).unwrap_err().to_string();
     let base = || Settings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         ..Settings::default()
     };
-    let text = why(Settings {
-        auth_file: users.clone(),
-        only_protocol: Some(Dialect::Binary),
-        ..base()
-    });
-    assert!(text.contains("-B binary"), "{text}");
-    let text = why(Settings {
-        sasl_file: users,
-        only_protocol: Some(Dialect::Ascii),
-        ..base()
-    });
-    assert!(text.contains("-B ascii"), "{text}");
-    let text = why(Settings {
-        auth_file: Some(folder.join("missing")),
-        ..base()
-    });
-    assert!(text.contains("missing"), "{text}");
-    let text = why(Settings {
-        auth_file: file(&folder, "bad", "a:b\nsecret\n"),
-        ..base()
-    });
-    assert!(
-        text.contains("line 2") && !text.contains("secret"),
-        "{text}"
-    );
-    let text = why(Settings {
-        auth_file: file(&folder, "empty", "\n"),
-        ..base()
-    });
-    assert!(text.contains("no user"), "{text}");
-    let text = why(Settings {
-        auth_file: file(&folder, "users", "a:b\n"),
-        protocols: vec![(base().listen[0], Dialect::Binary)],
-        ..base()
-    });
-    assert!(text.contains("proto[]"), "{text}");
-    let text = why(Settings {
-        noauth: base().listen,
-        ..base()
-    });
-    assert!(text.contains("noauth:"), "{text}");
+    let refused: &[Refusal<'_>] = &[
+        (
+            &|s| {
+                s.auth_file = users.clone();
+                s.only_protocol = Some(Dialect::Binary);
+            },
+            "-B binary",
+        ),
+        (
+            &|s| {
+                s.sasl_file = users.clone();
+                s.only_protocol = Some(Dialect::Ascii);
+            },
+            "-B ascii",
+        ),
+        (&|s| s.auth_file = Some(folder.join("missing")), "missing"),
+        (
+            &|s| s.auth_file = file(&folder, "bad", "a:b\nsecret\n"),
+            "line 2",
+        ),
+        (&|s| s.auth_file = file(&folder, "empty", "\n"), "no user"),
+        (
+            &|s| {
+                s.auth_file = file(&folder, "users", "a:b\n");
+                s.protocols = vec![(s.listen[0], Dialect::Binary)];
+            },
+            "proto[]",
+        ),
+        (&|s| s.noauth = s.listen.clone(), "noauth:"),
+    ];
+    for (change, why) in refused {
+        let mut settings = base();
+        change(&mut settings);
+        let told = Server::bind(settings).map(drop).unwrap_err().to_string();
+        assert!(told.contains(why) && !told.contains("secret"), "{told}");
+    }
 }

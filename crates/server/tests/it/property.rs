@@ -17,12 +17,13 @@
 
 mod commands; // what is sent
 pub mod keys; // keys and values
-mod own; // keys of one connection: the model
-mod peer; // a connection
+pub mod own; // keys of one connection: the model
+mod peer; // a connection over a socket
 mod replies; // keys of one connection: exact replies
-mod settle;
-mod shared; // keys of all: histories
-mod wire; // commands as the checker knows them, reading replies // between rounds, and at the end
+mod settle; // between rounds, and at the end
+pub mod shared; // keys of all: histories
+pub mod view; // what a connection knows of the keys
+pub mod wire; // commands as the checker knows them, reading replies
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
@@ -35,7 +36,7 @@ use crate::serve::client::Place;
 use keys::{Layout, names};
 use own::MAX_ITEM;
 use peer::Peer;
-use settle::{Joint, Stats, advance, after_flush, finish};
+use settle::{Joint, advance, after_flush, finish, of_flash};
 use shared::{Register, Span};
 
 /// The settings of a run.
@@ -198,15 +199,15 @@ fn run(run_settings: RunSettings) -> usize {
             joint.settle(&world, &mut peers, &mut client, round.joint);
         };
         if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(whole_round)) {
-            eprintln!("{}", Stats::ask(&mut place.connect()).flash());
+            eprintln!("{}", of_flash(&place.connect().stats()));
             std::panic::resume_unwind(panic);
         }
-        let stats = Stats::ask(&mut client);
+        let stats = client.stats();
         regions.push(stats.get("flash_reclaimed_regions"));
         advance(&world, &place, &mut client, &mut rng, &mut crept);
     }
     finish(&world, &peers, &joint, &mut client, &regions);
-    let stats = Stats::ask(&mut client);
+    let stats = client.stats();
     let (hits, of_flash) = (stats.get("get_hits"), stats.get("flash_hits"));
     println!("  {of_flash} of {hits} hits came from flash");
     // Usually most of them; a quarter if DRAM mostly holds small items, of which it has room for

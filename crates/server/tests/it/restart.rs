@@ -48,7 +48,7 @@ fn fill(client: &mut Client, keys: std::ops::Range<usize>, version: usize) {
 fn present(client: &mut Client, keys: impl Iterator<Item = usize>, version: usize) -> Vec<usize> {
     let mut found = Vec::new();
     for key in keys {
-        client.send(format!("get k{key}\r\n").as_bytes());
+        client.send(format!("get k{key}\r\n"));
         let answer = String::from_utf8(client.until(b"END\r\n")).unwrap();
         if answer != "END\r\n" {
             let value = value(key, version);
@@ -61,7 +61,7 @@ fn present(client: &mut Client, keys: impl Iterator<Item = usize>, version: usiz
 }
 
 fn cas(client: &mut Client, key: &str) -> u64 {
-    client.send(format!("gets {key}\r\n").as_bytes());
+    client.send(format!("gets {key}\r\n"));
     let answer = String::from_utf8(client.until(b"END\r\n")).unwrap();
     let line = answer.lines().next().unwrap();
     line.rsplit(' ').next().unwrap().parse().unwrap()
@@ -74,7 +74,7 @@ fn what_was_on_flash_is_there_after_a_stop() {
         let mut client = place.connect();
         fill(&mut client, 0..KEYS, 1);
         for key in (0..KEYS).step_by(10) {
-            client.send(format!("delete k{key}\r\n").as_bytes());
+            client.send(format!("delete k{key}\r\n"));
             client.until(b"\r\n");
         }
         let before = present(&mut client, (1..KEYS).step_by(97), 1);
@@ -490,7 +490,7 @@ fn a_killed_server_comes_back_from_its_memory() {
     let mut client = place.connect();
     fill(&mut client, 0..KEYS, 1);
     for key in (0..KEYS).step_by(10) {
-        client.send(format!("delete k{key}\r\n").as_bytes());
+        client.send(format!("delete k{key}\r\n"));
         client.until(b"\r\n");
     }
     fill(&mut client, 1..2000, 2);
@@ -541,7 +541,7 @@ fn threads_change_at_every_start() {
             let mut client = place.connect();
             let (gone, new) = (100 * round, 100 * round + 50);
             for key in gone..new {
-                client.send(format!("delete k{key}\r\n").as_bytes());
+                client.send(format!("delete k{key}\r\n"));
                 client.until(b"\r\n");
             }
             fill(&mut client, new..new + 50, 2);

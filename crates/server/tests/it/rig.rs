@@ -196,7 +196,11 @@ impl Rig {
 
     /// Advances the clock.
     pub fn advance(&mut self, seconds: u32) {
-        self.now_ms += u64::from(seconds) * 1000;
+        self.advance_ms(u64::from(seconds) * 1000);
+    }
+
+    pub fn advance_ms(&mut self, ms: u64) {
+        self.now_ms += ms;
         for node in &mut self.nodes {
             node.shard.set_now(self.now_ms);
             node.tick();
@@ -448,10 +452,21 @@ impl Rig {
     }
 
     /// Bytes from the client, and their answer.
-    pub fn ask(&mut self, id: u64, bytes: &[u8]) -> Vec<u8> {
-        self.send(id, bytes);
+    pub fn ask(&mut self, id: u64, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+        self.send(id, bytes.as_ref());
         self.settle();
         self.answers(id)
+    }
+    /// As [`Rig::ask`], and the answer is this.
+    pub fn expect(&mut self, id: u64, bytes: impl AsRef<[u8]>, answer: impl AsRef<[u8]>) {
+        let got = self.ask(id, bytes.as_ref());
+        let show = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!(
+            show(&got),
+            show(answer.as_ref()),
+            "{}",
+            show(bytes.as_ref())
+        );
     }
 
     /// The client vanishes.
@@ -567,7 +582,15 @@ impl Node {
             seed: rig_settings.seed,
             hash_seed: HashSeed::default(),
         };
-        let own = deal.of(n).map(|shard| Shard::new(config(shard)));
+        let new = |shard| {
+            let made = Shard::new(config(shard));
+            made.map(|mut shard| {
+                // No test guesses a CAS value that was given out.
+                shard.begin_cas(1000);
+                shard
+            })
+        };
+        let own = deal.of(n).map(new);
         let own = own.collect::<Result<Vec<_>, _>>();
         let own = own.expect("the settings are valid");
         let mut shards = Shards::new(own, (n, deal), &config(0));

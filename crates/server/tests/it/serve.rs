@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Client, PATIENCE, Place, on_both};
+use client::{Client, PATIENCE, Place, Refusal, on_both};
 use senko_io::Op;
 use senko_io::fault::{Fault, FaultSwitch};
 use senko_server::server::Server;
 use senko_server::settings::{BackendChoice, FlashSpec, Settings};
+
+use crate::session::packet;
 
 /// A value that names its key and offsets, so that a wrong byte is noticed.
 pub(crate) fn value(key: usize, len: usize) -> Vec<u8> {
@@ -73,7 +75,7 @@ fn half_sent_requests_hold_up_nobody() {
             match n % 3 {
                 0 => half.send(b"get some"),
                 1 => half.send(b"set k 0 0 100000\r\nabc"),
-                _ => half.send(&[0x80, 1, 0, 3]),
+                _ => half.send([0x80, 1, 0, 3]),
             }
         }
         let mut client = place.connect();
@@ -103,16 +105,16 @@ fn vanish(shards: usize) {
         // Together far more than the server's memory.
         for round in 0..300 {
             let mut client = place.connect();
-            client.send(format!("set vanish{round} 0 0 {len}\r\n").as_bytes());
-            client.send(&value(round, len / 2));
+            client.send(format!("set vanish{round} 0 0 {len}\r\n"));
+            client.send(value(round, len / 2));
             if round % 2 == 0 {
                 client.reset();
             }
         }
         let mut client = place.connect();
         client.ask("get vanish0 vanish1 vanish299\r\n", "END\r\n");
-        client.send(format!("set after 0 0 {len}\r\n").as_bytes());
-        client.send(&value(1, len));
+        client.send(format!("set after 0 0 {len}\r\n"));
+        client.send(value(1, len));
         client.ask("\r\n", "STORED\r\n");
         place.wait_for_connections(1);
     });
@@ -142,9 +144,7 @@ fn a_slow_reader_gets_everything_and_harms_nobody() {
         }
         for n in 0..asked {
             let key = n % 20;
-            slow.expect(format!("VALUE big{key} 0 {len}\r\n").as_bytes());
-            slow.expect(&value(key, len));
-            slow.expect(b"\r\nEND\r\n");
+            slow.expect_value(&format!("big{key}"), &value(key, len));
         }
         writer.join().unwrap();
     });
@@ -170,7 +170,7 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
         // All others are served, from flash too.
         let mut found = 0;
         for n in (0..keys).step_by(10) {
-            client.send(format!("get f{n}\r\n").as_bytes());
+            client.send(format!("get f{n}\r\n"));
             let answer = client.until(b"END\r\n");
             if answer.len() > len {
                 assert!(answer.windows(100).any(|w| w == &value(n, len)[..100]));
@@ -178,11 +178,7 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
             }
         }
         assert!(found > keys / 10 * 9 / 10, "{found} found");
-        let stats = client.text("stats\r\n", "END\r\n");
-        let closed = stats
-            .lines()
-            .find_map(|line| line.strip_prefix("STAT senko_slow_readers_closed "));
-        assert!(closed.is_some_and(|count| count != "0"), "{stats}");
+        assert!(client.stat("senko_slow_readers_closed") > 0);
     });
 }
 
@@ -190,13 +186,6 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
 /// are still binary to them.
 #[test]
 fn binary_stats_before_anything_else() {
-    let packet = |op: u8, key: &[u8], extras: &[u8], value: &[u8]| {
-        let mut bytes = vec![0x80, op, 0, key.len() as u8, extras.len() as u8, 0, 0, 0];
-        let body = (key.len() + extras.len() + value.len()) as u32;
-        bytes.extend_from_slice(&body.to_be_bytes());
-        bytes.extend_from_slice(&[0; 12]);
-        [&bytes, extras, key, value].concat()
-    };
     let answer = |client: &mut Client| {
         let head = client.exactly(24);
         let body = u32::from_be_bytes(head[8..12].try_into().unwrap());
@@ -204,13 +193,13 @@ fn binary_stats_before_anything_else() {
     };
     on_both(2, |place| {
         let mut client = place.connect();
-        client.send(&packet(0x10, b"", &[], b""));
+        client.send(packet(0x10, b"", &[], b"", 0));
         while !answer(&mut client).1.is_empty() {}
         for n in 0..20 {
             let key = format!("key{n}");
-            client.send(&packet(0x01, key.as_bytes(), &[0; 8], b"a\nb"));
+            client.send(packet(0x01, key.as_bytes(), &[0; 8], b"a\nb", 0));
             assert_eq!(answer(&mut client).0[6..8], [0, 0], "{key}");
-            client.send(&packet(0x00, key.as_bytes(), &[], b""));
+            client.send(packet(0x00, key.as_bytes(), &[], b"", 0));
             assert_eq!(answer(&mut client).1, b"\0\0\0\0a\nb", "{key}");
         }
     });
@@ -244,9 +233,7 @@ fn more_answers_than_memory_reach_everybody() {
                         if n + 1 == count {
                             client.send(second.as_bytes());
                         }
-                        client.expect(format!("VALUE k{key} 0 {}\r\n", len_of(key)).as_bytes());
-                        client.expect(&value(key, len_of(key)));
-                        client.expect(b"\r\nEND\r\n");
+                        client.expect_value(&format!("k{key}"), &value(key, len_of(key)));
                     }
                 })
             })
@@ -281,9 +268,7 @@ fn more_answers_than_memory_reach_everybody() {
         }
         for half in &mut halves {
             half.send(b"one\r\n");
-            half.expect(b"VALUE k1 0 1000\r\n");
-            half.expect(&value(1, 1000));
-            half.expect(b"\r\nEND\r\n");
+            half.expect_value("k1", &value(1, 1000));
         }
     });
 }
@@ -520,7 +505,7 @@ fn a_client_that_does_not_read_cannot_prevent_the_end() {
         let mut place = place.restart(|settings| settings.patience = 1);
         let mut client = place.connect();
         client.store("big", &value(1, 900_000));
-        client.send(&b"get big\r\n".repeat(50));
+        client.send(b"get big\r\n".repeat(50));
         client.expect(b"VALUE big ");
         // It returns, after some seconds.
         place.server().shutdown();
@@ -543,7 +528,7 @@ fn several_workers_answer_as_one() {
         // including missing ones.
         for client in &mut clients {
             let keys: Vec<String> = (0..300).map(|n| format!("s{n} no{n}")).collect();
-            client.send(format!("get {}\r\n", keys.join(" ")).as_bytes());
+            client.send(format!("get {}\r\n", keys.join(" ")));
             let mut wanted = String::new();
             for n in 0..300 {
                 wanted += &format!("VALUE s{n} {n} {}\r\n{n}\r\n", n.to_string().len());
@@ -629,10 +614,7 @@ fn large_values_cross_workers_whole() {
         }
         for n in 0..12 {
             let client = &mut clients[(n + 1) % 4];
-            client.send(format!("get large{n}\r\n").as_bytes());
-            client.expect(format!("VALUE large{n} 0 {}\r\n", 4_000_000 + n).as_bytes());
-            client.expect(&value(n, 4_000_000 + n));
-            client.expect(b"\r\nEND\r\n");
+            client.get(&format!("large{n}"), &value(n, 4_000_000 + n));
         }
     });
 }
@@ -647,9 +629,7 @@ fn many_connections_come_and_go_across_workers() {
                     for round in 0..100 {
                         let mut client = Client::connect(port);
                         let key = format!("t{t}r{}", round % 10);
-                        client.send(
-                            format!("set {key} 0 0 4\r\nabcd\r\nget {key} x y z\r\n").as_bytes(),
-                        );
+                        client.send(format!("set {key} 0 0 4\r\nabcd\r\nget {key} x y z\r\n"));
                         if round % 5 != 0 {
                             client.expect(
                                 format!("STORED\r\nVALUE {key} 0 4\r\nabcd\r\nEND\r\n").as_bytes(),
@@ -674,58 +654,31 @@ fn what_cannot_start_says_why() {
         memory: 64 << 20,
         ..Settings::default()
     };
-    let refused = |settings: Settings| Server::start(settings).map(drop).unwrap_err().to_string();
+    let flash = |name: &str, bytes| FlashSpec {
+        path: folder.join(name),
+        bytes,
+    };
     let first = Server::start(Settings {
-        flash: vec![FlashSpec {
-            path: folder.join("f"),
-            bytes: 64 << 20,
-        }],
+        flash: vec![flash("f", 64 << 20)],
         ..base()
     })
     .unwrap();
     let taken = first.report().addresses[0];
-    assert!(
-        refused(Settings {
-            listen: vec![taken],
-            ..base()
-        })
-        .contains(&taken.to_string())
-    );
-    let held = refused(Settings {
-        flash: vec![FlashSpec {
-            path: folder.join("f"),
-            bytes: 64 << 20,
-        }],
-        ..base()
-    });
-    assert!(held.contains("/f"), "{held}");
-    assert!(
-        refused(Settings {
-            memory: 1 << 20,
-            ..base()
-        })
-        .contains("too small")
-    );
-    assert!(
-        refused(Settings {
-            listen: Vec::new(),
-            ..base()
-        })
-        .contains("nothing to listen on")
-    );
-    let small = refused(Settings {
-        flash: vec![FlashSpec {
-            path: folder.join("g"),
-            bytes: 8 << 10,
-        }],
-        ..base()
-    });
-    assert!(small.contains("too small"), "{small}");
-    let trace = refused(Settings {
-        trace: Some(folder.join("t")),
-        ..base()
-    });
-    assert!(trace.contains("trace"), "{trace}");
+    let taken_name = taken.to_string();
+    let refused: &[Refusal<'_>] = &[
+        (&|s| s.listen = vec![taken], &taken_name),
+        (&|s| s.flash = vec![flash("f", 64 << 20)], "/f"),
+        (&|s| s.memory = 1 << 20, "too small"),
+        (&|s| s.listen.clear(), "nothing to listen on"),
+        (&|s| s.flash = vec![flash("g", 8 << 10)], "too small"),
+        (&|s| s.trace = Some(folder.join("t")), "trace"),
+    ];
+    for (change, why) in refused {
+        let mut settings = base();
+        change(&mut settings);
+        let told = Server::start(settings).map(drop).unwrap_err().to_string();
+        assert!(told.contains(why), "{told}");
+    }
     first.shutdown();
     first.join().unwrap();
 }

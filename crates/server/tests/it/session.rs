@@ -1,35 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers of commands: exact bytes, in both tiers, in order, for input split in any way.
+//! Answers of commands: exact bytes, in both tiers, in order. `transcript` has memcached's answers,
+//! for input split in any way.
 
 mod flash; // the same for items that are only on flash
-mod tables; // commands and memcached's answers
 mod turns; // the work of one turn of a connection
 
 use crate::rig::{Rig, RigSettings, START};
-use tables::{CLASSIC, META};
-
-/// Replaces CAS values by `{n}`.
-fn mask(answer: &[u8]) -> String {
-    let text = String::from_utf8_lossy(answer).into_owned();
-    let mut out = String::new();
-    for line in text.split_inclusive("\r\n") {
-        if !line.starts_with("VA ") && !line.starts_with("HD ") {
-            out.push_str(line);
-            continue;
-        }
-        for (n, token) in line.trim_end().split(' ').enumerate() {
-            if n > 0 {
-                out.push(' ');
-            }
-            match token.strip_prefix('c') {
-                Some(cas) if cas.parse::<u64>().is_ok() => out.push_str("c{n}"),
-                _ => out.push_str(token),
-            }
-        }
-        out.push_str("\r\n");
-    }
-    out
-}
 
 fn drop_in(rig_settings: RigSettings) -> RigSettings {
     let mut rig_settings = rig_settings;
@@ -44,54 +20,6 @@ fn wide_rig(shards: usize) -> Rig {
         memory: 32 << 20,
         ..RigSettings::default()
     }))
-}
-
-#[test]
-fn classic_and_meta_answer_as_memcached_does() {
-    for shards in [1, 3] {
-        for table in [CLASSIC, META] {
-            let mut rig = wide_rig(shards);
-            let id = rig.connect();
-            for (input, expected) in table {
-                assert_eq!(
-                    mask(&rig.ask(id, input.as_bytes())),
-                    *expected,
-                    "{input:?} with {shards} shards"
-                );
-                assert!(rig.idle(id), "{input:?}");
-            }
-        }
-    }
-}
-
-/// How the bytes are split must not matter.
-#[test]
-fn answers_do_not_depend_on_how_bytes_arrive() {
-    for table in [CLASSIC, META] {
-        let whole: Vec<u8> = table.iter().flat_map(|(input, _)| input.bytes()).collect();
-        let expected: String = table.iter().map(|(_, answer)| *answer).collect();
-        for piece in [1, 2, 3, 7, 100, usize::MAX] {
-            for shards in [1, 2] {
-                let mut rig = wide_rig(shards);
-                let id = rig.connect();
-                let mut answer = Vec::new();
-                for part in whole.chunks(piece.min(whole.len())) {
-                    rig.send(id, part);
-                    if piece < 7 {
-                        rig.settle();
-                    }
-                    answer.extend(rig.answers(id));
-                }
-                rig.settle();
-                answer.extend(rig.answers(id));
-                assert_eq!(
-                    mask(&answer),
-                    expected,
-                    "in pieces of {piece}, {shards} shards"
-                );
-            }
-        }
-    }
 }
 
 fn flash_rig() -> RigSettings {
@@ -115,8 +43,8 @@ pub fn packet(opcode: u8, key: &[u8], extras: &[u8], value: &[u8], cas: u64) -> 
     b
 }
 
-/// Status and text of each reply in a binary answer.
-fn replies(mut answer: &[u8]) -> Vec<(u8, u16, Vec<u8>)> {
+/// Opcode, status and text of each reply in a binary answer.
+pub fn replies(mut answer: &[u8]) -> Vec<(u8, u16, String)> {
     let mut list = Vec::new();
     while !answer.is_empty() {
         let body = u32::from_be_bytes(answer[8..12].try_into().unwrap()) as usize;
@@ -124,126 +52,11 @@ fn replies(mut answer: &[u8]) -> Vec<(u8, u16, Vec<u8>)> {
         list.push((
             answer[1],
             u16::from_be_bytes([answer[6], answer[7]]),
-            answer[24..24 + body].to_vec(),
+            String::from_utf8_lossy(&answer[24..24 + body]).into_owned(),
         ));
         answer = &answer[24 + body..];
     }
     list
-}
-
-#[test]
-fn binary_answers_as_memcached_does() {
-    let extras = [0u8, 0, 0, 5, 0, 0, 0, 0];
-    // Request; opcode, status and body of each reply; whether the connection is closed.
-    type Case = (Vec<u8>, Vec<(u8, u16, &'static str)>, bool);
-    let one =
-        |request, opcode, status, body| -> Case { (request, vec![(opcode, status, body)], false) };
-    let cases: Vec<Case> = vec![
-        one(packet(1, b"a", &extras, b"val", 0), 1, 0, ""),
-        one(packet(0, b"a", &[], b"", 0), 0, 0, "\0\0\0\x05val"),
-        (packet(9, b"zz", &[], b"", 0), vec![], false),
-        one(packet(0, b"zz", &[], b"", 0), 0, 1, "Not found"),
-        one(packet(12, b"zz", &[], b"", 0), 12, 1, "zz"),
-        (packet(0x11, b"a", &extras, b"v2", 0), vec![], false),
-        one(
-            packet(1, b"a", &extras, b"x", 99_999),
-            1,
-            2,
-            "Data exists for key.",
-        ),
-        one(packet(1, b"zz", &extras, b"x", 5), 1, 1, "Not found"),
-        one(
-            packet(2, b"a", &extras, b"x", 0),
-            2,
-            2,
-            "Data exists for key.",
-        ),
-        one(packet(2, b"nn", &extras, b"x", 3), 2, 1, "Not found"),
-        one(packet(3, b"zz", &extras, b"x", 0), 3, 1, "Not found"),
-        one(packet(0x14, b"zz", &[], b"", 0), 0x14, 1, "Not found"),
-        one(
-            packet(4, b"a", &[], b"", 99_999),
-            4,
-            2,
-            "Data exists for key.",
-        ),
-        one(packet(0x0e, b"zz", &[], b"x", 0), 0x0e, 5, "Not stored."),
-        one(packet(0x0a, b"", &[], b"", 0), 0x0a, 0, ""),
-        one(packet(0x0b, b"", &[], b"", 0), 0x0b, 0, "1.6.45"),
-        one(packet(0x1b, b"", &[0, 0, 0, 1], b"", 0), 0x1b, 0, ""),
-        one(
-            packet(0x20, b"", &[], b"", 0),
-            0x20,
-            0x81,
-            "Unknown command",
-        ),
-        one(
-            packet(0x21, b"PLAIN", &[], b"\0u\0p", 0),
-            0x21,
-            0x81,
-            "Unknown command",
-        ),
-        one(
-            packet(0x60, b"k", &[], b"v", 0),
-            0x60,
-            0x81,
-            "Unknown command",
-        ),
-        one(packet(0x10, b"foo", &[], b"", 0), 0x10, 1, "Not found"),
-        one(packet(0x10, b"reset", &[], b"", 0), 0x10, 0, ""),
-        one(
-            packet(1, b"a", &extras, &vec![b'x'; 2_000_000], 0),
-            1,
-            3,
-            "Too large.",
-        ),
-        one(packet(0, b"a", &[], b"", 0), 0, 1, "Not found"),
-        one(packet(8, b"", &[], b"", 0), 8, 0, ""),
-        (packet(0x17, b"", &[], b"", 0), vec![], true),
-        (packet(7, b"", &[], b"", 0), vec![(7, 0, "")], true),
-        (
-            packet(0, b"", &[], b"", 0),
-            vec![(0, 4, "Invalid arguments")],
-            true,
-        ),
-        (
-            packet(1, b"a", &[], b"val", 0),
-            vec![(1, 4, "Invalid arguments")],
-            true,
-        ),
-        (
-            packet(0, &[b'k'; 251], &[], b"", 0),
-            vec![(0, 4, "Invalid arguments")],
-            true,
-        ),
-        (
-            b"\x80".iter().chain(&[0u8; 23]).copied().collect(),
-            vec![(0, 4, "Invalid arguments")],
-            true,
-        ),
-    ];
-    for shards in [1, 2] {
-        let mut rig = wide_rig(shards);
-        let mut id = rig.connect();
-        for (input, expected, closes) in &cases {
-            let got = replies(&rig.ask(id, input));
-            let expected: Vec<(u8, u16, Vec<u8>)> = expected
-                .iter()
-                .map(|(op, status, text)| (*op, *status, text.as_bytes().to_vec()))
-                .collect();
-            assert_eq!(got, expected, "{:?}", &input[..input.len().min(40)]);
-            assert_eq!(rig.closed(id), *closes);
-            if *closes {
-                rig.vanish(id);
-                id = rig.connect();
-            }
-        }
-        // A wrong first byte after a good packet closes the connection without an answer.
-        let mut input = packet(0x0a, b"", &[], b"", 0);
-        input.extend_from_slice(b"version\r\n");
-        assert_eq!(replies(&rig.ask(id, &input)).len(), 1);
-        assert!(rig.closed(id));
-    }
 }
 
 #[test]
@@ -253,39 +66,26 @@ fn too_large_values_are_skipped_and_take_the_old_value_along() {
         let id = rig.connect();
         let big = "x".repeat(2_000_000);
         rig.ask(id, b"set a 0 0 1\r\nx\r\nset b 0 0 1\r\nx\r\n");
-        let answer = rig.ask(
+        rig.expect(
             id,
-            format!("set a 0 0 2000000\r\n{big}\r\nget a\r\n").as_bytes(),
+            format!("set a 0 0 2000000\r\n{big}\r\nget a\r\n"),
+            "SERVER_ERROR object too large for cache\r\nEND\r\n",
         );
-        assert_eq!(
-            String::from_utf8_lossy(&answer),
-            "SERVER_ERROR object too large for cache\r\nEND\r\n"
-        );
-        let answer = rig.ask(
+        rig.expect(
             id,
-            format!("add b 0 0 2000000 noreply\r\n{big}\r\nget b\r\n").as_bytes(),
+            format!("add b 0 0 2000000 noreply\r\n{big}\r\nget b\r\n"),
+            "VALUE b 0 1\r\nx\r\nEND\r\n",
         );
-        assert_eq!(
-            String::from_utf8_lossy(&answer),
-            "VALUE b 0 1\r\nx\r\nEND\r\n"
-        );
-        let answer = rig.ask(
+        rig.expect(
             id,
-            format!("ms b 2000000 q\r\n{big}\r\nmg b v\r\nmn\r\n").as_bytes(),
-        );
-        assert_eq!(
-            String::from_utf8_lossy(&answer),
-            "SERVER_ERROR object too large for cache\r\nEN\r\nMN\r\n"
+            format!("ms b 2000000 q\r\n{big}\r\nmg b v\r\nmn\r\n"),
+            "SERVER_ERROR object too large for cache\r\nEN\r\nMN\r\n",
         );
         let half = "y".repeat(600_000);
-        let answer = rig.ask(
+        rig.expect(
             id,
-            format!("set h 0 0 600000\r\n{half}\r\nappend h 0 0 600000\r\n{half}\r\nmg h s\r\n")
-                .as_bytes(),
-        );
-        assert_eq!(
-            String::from_utf8_lossy(&answer),
-            "STORED\r\nNOT_STORED\r\nHD s600000\r\n"
+            format!("set h 0 0 600000\r\n{half}\r\nappend h 0 0 600000\r\n{half}\r\nmg h s\r\n"),
+            "STORED\r\nNOT_STORED\r\nHD s600000\r\n",
         );
         let answer = rig.ask(id, b"get h\r\n");
         assert_eq!(
@@ -304,7 +104,7 @@ fn long_lines() {
     let id = rig.connect();
     rig.ask(id, b"set a 0 0 1\r\nx\r\n");
     // No line end in sight, and not a `get`.
-    assert_eq!(rig.ask(id, &[b'x'; 3000]), b"");
+    rig.expect(id, [b'x'; 3000], "");
     assert!(rig.closed(id));
     // A `get` may have any number of keys: they are answered as they arrive.
     let id = rig.connect();
@@ -319,14 +119,11 @@ fn long_lines() {
     assert_eq!(String::from_utf8_lossy(&answer), expected);
     // Keys of 250 bytes are valid, one of 251 makes the line invalid.
     let (good, bad) = ("k".repeat(250), "k".repeat(251));
-    assert_eq!(
-        rig.ask(id, format!("get {good}\r\n").as_bytes()),
-        b"END\r\n"
-    );
-    let answer = rig.ask(id, format!("get a {bad} a\r\nget a\r\n").as_bytes());
-    assert_eq!(
-        String::from_utf8_lossy(&answer),
-        "CLIENT_ERROR bad command line format\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
+    rig.expect(id, format!("get {good}\r\n"), "END\r\n");
+    rig.expect(
+        id,
+        format!("get a {bad} a\r\nget a\r\n"),
+        "CLIENT_ERROR bad command line format\r\nVALUE a 0 1\r\nx\r\nEND\r\n",
     );
     for command in [
         "delete {}",
@@ -338,7 +135,7 @@ fn long_lines() {
     ] {
         let line = command.replace("{}", &bad);
         assert_eq!(
-            rig.ask(id, format!("{line}\r\n").as_bytes()),
+            rig.ask(id, format!("{line}\r\n")),
             b"CLIENT_ERROR bad command line format\r\n",
             "{command}"
         );
@@ -354,44 +151,37 @@ fn time_passes() {
     let mut rig = Rig::new(&drop_in(flash_rig()));
     let id = rig.connect();
     rig.ask(id, b"set r 0 10 1\r\nx\r\n");
-    rig.ask(
-        id,
-        format!("set abs 0 {} 1\r\nx\r\n", START + 20).as_bytes(),
-    );
-    rig.ask(
-        id,
-        format!("set past 0 {} 1\r\nx\r\n", START - 100).as_bytes(),
-    );
-    assert_eq!(rig.ask(id, b"get past\r\n"), b"END\r\n");
+    rig.ask(id, format!("set abs 0 {} 1\r\nx\r\n", START + 20));
+    rig.ask(id, format!("set past 0 {} 1\r\nx\r\n", START - 100));
+    rig.expect(id, b"get past\r\n", "END\r\n");
     rig.press(id, &[b"r", b"abs"], 1);
-    assert_eq!(
-        rig.ask(id, b"mg r t\r\nmg abs t\r\n"),
-        b"HD t10\r\nHD t20\r\n"
-    );
+    rig.expect(id, b"mg r t\r\nmg abs t\r\n", "HD t10\r\nHD t20\r\n");
     rig.advance(9);
-    assert_eq!(rig.ask(id, b"mg r t\r\n"), b"HD t1\r\n");
+    rig.expect(id, b"mg r t\r\n", "HD t1\r\n");
     rig.advance(1);
-    assert_eq!(rig.ask(id, b"get r\r\nmg abs t\r\n"), b"END\r\nHD t10\r\n");
-    assert_eq!(
-        rig.ask(id, b"set f 0 0 1\r\nx\r\nflush_all 5\r\nget f\r\n"),
-        b"STORED\r\nOK\r\nVALUE f 0 1\r\nx\r\nEND\r\n"
+    rig.expect(id, b"get r\r\nmg abs t\r\n", "END\r\nHD t10\r\n");
+    rig.expect(
+        id,
+        b"set f 0 0 1\r\nx\r\nflush_all 5\r\nget f\r\n",
+        "STORED\r\nOK\r\nVALUE f 0 1\r\nx\r\nEND\r\n",
     );
     rig.advance(4);
-    assert_eq!(rig.ask(id, b"get f\r\n"), b"VALUE f 0 1\r\nx\r\nEND\r\n");
+    rig.expect(id, b"get f\r\n", "VALUE f 0 1\r\nx\r\nEND\r\n");
     rig.advance(1);
-    assert_eq!(rig.ask(id, b"get f\r\nget abs\r\n"), b"END\r\nEND\r\n");
-    assert_eq!(
-        rig.ask(id, b"set f 0 0 1\r\nx\r\nget f\r\n"),
-        b"STORED\r\nVALUE f 0 1\r\nx\r\nEND\r\n"
+    rig.expect(id, b"get f\r\nget abs\r\n", "END\r\nEND\r\n");
+    rig.expect(
+        id,
+        b"set f 0 0 1\r\nx\r\nget f\r\n",
+        "STORED\r\nVALUE f 0 1\r\nx\r\nEND\r\n",
     );
     // A due delayed flush is not replaced by another.
     rig.ask(id, b"set f 0 0 1\r\nx\r\nflush_all 5\r\n");
     rig.advance(6);
-    assert_eq!(rig.ask(id, b"flush_all 100\r\nget f\r\n"), b"OK\r\nEND\r\n");
+    rig.expect(id, b"flush_all 100\r\nget f\r\n", "OK\r\nEND\r\n");
     // An immediate flush replaces a pending one.
     rig.ask(id, b"flush_all 5\r\nflush_all\r\nset f 0 0 1\r\nx\r\n");
     rig.advance(10);
-    assert_eq!(rig.ask(id, b"get f\r\n"), b"VALUE f 0 1\r\nx\r\nEND\r\n");
+    rig.expect(id, b"get f\r\n", "VALUE f 0 1\r\nx\r\nEND\r\n");
 }
 
 /// An acknowledged flush holds on every shard, for every connection; everything sent before it is
@@ -407,7 +197,7 @@ fn flush_all_reaches_every_shard() {
         keys += &format!(" k{n}");
     }
     keys += "\r\n";
-    assert_eq!(rig.ask(a, sets.as_bytes()), b"");
+    rig.expect(a, sets.as_bytes(), "");
     assert_eq!(
         rig.ask(b, keys.as_bytes()).len(),
         "END\r\n".len()
@@ -416,9 +206,12 @@ fn flush_all_reaches_every_shard() {
                 .sum::<usize>()
     );
     // Everything in one piece: the flush waits for the sets before it.
-    let answer = rig.ask(a, (sets.clone() + "flush_all\r\n" + &keys).as_bytes());
-    assert_eq!(String::from_utf8_lossy(&answer), "OK\r\nEND\r\n");
-    assert_eq!(rig.ask(b, keys.as_bytes()), b"END\r\n");
+    rig.expect(
+        a,
+        (sets.clone() + "flush_all\r\n" + &keys).as_bytes(),
+        "OK\r\nEND\r\n",
+    );
+    rig.expect(b, keys.as_bytes(), "END\r\n");
 }
 
 #[test]
@@ -428,10 +221,10 @@ fn items_are_listed_across_shards() {
         let id = rig.connect();
         let mut expected = Vec::new();
         for n in 0..500 {
-            rig.ask(id, format!("set key,{n} 0 0 3\r\nabc\r\n").as_bytes());
+            rig.ask(id, format!("set key,{n} 0 0 3\r\nabc\r\n"));
             expected.push(format!("key=key%2C{n}"));
         }
-        let answer = String::from_utf8(rig.ask(id, b"lru_crawler metadump all\r\n")).unwrap();
+        let answer = text_of(rig.ask(id, b"lru_crawler metadump all\r\n"));
         let lines: Vec<&str> = answer.lines().collect();
         assert_eq!((lines[0], lines.last()), ("OK", Some(&"END")));
         let mut found: Vec<String> = lines[1..lines.len() - 1]
@@ -446,7 +239,7 @@ fn items_are_listed_across_shards() {
             "{}",
             lines[1]
         );
-        let sizes = String::from_utf8(rig.ask(id, b"stats sizes\r\n")).unwrap();
+        let sizes = text_of(rig.ask(id, b"stats sizes\r\n"));
         let count: u64 = sizes
             .lines()
             .filter_map(|line| line.split(' ').nth(2))
@@ -460,15 +253,13 @@ fn items_are_listed_across_shards() {
             .split(' ')
             .next()
             .unwrap();
-        let dump =
-            String::from_utf8(rig.ask(id, format!("stats cachedump {class} 7\r\n").as_bytes()))
-                .unwrap();
+        let dump = text_of(rig.ask(id, format!("stats cachedump {class} 7\r\n")));
         assert_eq!(dump.lines().count(), 8);
         assert!(
             dump.starts_with("ITEM key,") && dump.contains(" [3 b; 0 s]\r\n"),
             "{dump}"
         );
-        assert_eq!(rig.ask(id, b"version\r\n"), b"VERSION 1.6.45\r\n");
+        rig.expect(id, b"version\r\n", "VERSION 1.6.45\r\n");
     }
 }
 
@@ -485,10 +276,10 @@ fn keys_with_line_ends_forge_no_lines() {
         }));
         let id = rig.connect();
         rig.ask(id, b"stats detail on\r\n");
-        let stored = rig.ask(id, format!("ms {key} 1 b\r\nx\r\n").as_bytes());
+        let stored = rig.ask(id, format!("ms {key} 1 b\r\nx\r\n"));
         assert_eq!(stored, b"HD\r\n");
         rig.ask(id, b"set p:%41 0 0 1\r\nx\r\n");
-        let dump = text(rig.ask(id, b"stats detail dump\r\n"));
+        let dump = text_of(rig.ask(id, b"stats detail dump\r\n"));
         assert_eq!(
             dump,
             "PREFIX p get 0 hit 0 set 1 del 0\r\n\
@@ -496,7 +287,7 @@ fn keys_with_line_ends_forge_no_lines() {
         );
         let mut lines = Vec::new();
         for class in 1..64 {
-            let dump = text(rig.ask(id, format!("stats cachedump {class} 0\r\n").as_bytes()));
+            let dump = text_of(rig.ask(id, format!("stats cachedump {class} 0\r\n")));
             lines.extend(
                 dump.lines()
                     .filter(|line| *line != "END")
@@ -515,7 +306,7 @@ fn keys_with_line_ends_forge_no_lines() {
     }
 }
 
-fn text(answer: Vec<u8>) -> String {
+fn text_of(answer: Vec<u8>) -> String {
     String::from_utf8(answer).unwrap()
 }
 
@@ -524,7 +315,7 @@ fn text(answer: Vec<u8>) -> String {
 fn a_chosen_cas_of_zero_is_a_new_one() {
     let mut rig = Rig::new(&RigSettings::default());
     let id = rig.connect();
-    let answer = text(rig.ask(id, b"ms k 1 E0 c\r\ny\r\n"));
+    let answer = text_of(rig.ask(id, b"ms k 1 E0 c\r\ny\r\n"));
     assert!(
         answer.starts_with("HD c") && answer != "HD c0\r\n",
         "{answer}"
@@ -539,11 +330,11 @@ fn me_tells_the_seconds_that_are_left() {
     rig.ask(id, b"set k 0 100 1\r\nx\r\n");
     for (passed, left) in [(0, 100), (30, 70), (69, 1)] {
         rig.advance(passed);
-        let answer = text(rig.ask(id, b"me k\r\n"));
+        let answer = text_of(rig.ask(id, b"me k\r\n"));
         assert!(answer.contains(&format!(" exp={left} ")), "{answer}");
     }
     rig.advance(1);
-    assert_eq!(rig.ask(id, b"me k\r\n"), b"EN\r\n");
+    rig.expect(id, b"me k\r\n", "EN\r\n");
 }
 
 /// memcached's exporter for Prometheus reads these for each class, and reported a server without
@@ -562,7 +353,7 @@ fn each_class_counts_its_commands() {
              touch a 0\r\ngat 0 b\r\nmg b v\r\ncas b 0 0 1 1000000\r\nx\r\nms a 1\r\n7\r\nmd a\r\ndelete b\r\n"
         );
         rig.ask(id, commands.as_bytes());
-        let slabs = |rig: &mut Rig| text(rig.ask(id, b"stats slabs\r\n"));
+        let slabs = |rig: &mut Rig| text_of(rig.ask(id, b"stats slabs\r\n"));
         let answer = slabs(&mut rig);
         let values = |name: &str| -> Vec<u64> {
             let end = format!(":{name}");
@@ -572,7 +363,7 @@ fn each_class_counts_its_commands() {
             });
             lines.collect()
         };
-        let all = text(rig.ask(id, b"stats\r\n"));
+        let all = text_of(rig.ask(id, b"stats\r\n"));
         for (name, counts) in [
             ("get_hits", [1, 2]),
             ("cmd_set", [3, 1]),
@@ -601,7 +392,7 @@ fn statistics_count() {
     let mut rig = Rig::new(&drop_in(RigSettings::default()));
     let id = rig.connect();
     rig.ask(id, b"set a 0 0 1\r\n1\r\nget a b\r\nincr a 1\r\ndecr z 1\r\ntouch a 0\r\ndelete q\r\ncas a 0 0 1 1\r\nx\r\ngat 0 a\r\nme a\r\n");
-    let text = String::from_utf8(rig.ask(id, b"stats\r\n")).unwrap();
+    let text = text_of(rig.ask(id, b"stats\r\n"));
     for (name, value) in [
         ("cmd_get", 2),
         ("get_hits", 1),
@@ -623,8 +414,7 @@ fn statistics_count() {
     }
     assert!(text.ends_with("END\r\n"));
     for section in ["settings", "items", "slabs", "conns"] {
-        let text =
-            String::from_utf8(rig.ask(id, format!("stats {section}\r\n").as_bytes())).unwrap();
+        let text = text_of(rig.ask(id, format!("stats {section}\r\n")));
         assert!(text.ends_with("END\r\n"), "{section}: {text}");
         assert!(
             text.lines()
@@ -632,8 +422,8 @@ fn statistics_count() {
             "{section}: {text}"
         );
     }
-    assert_eq!(rig.ask(id, b"stats reset\r\n"), b"RESET\r\n");
-    let text = String::from_utf8(rig.ask(id, b"stats\r\n")).unwrap();
+    rig.expect(id, b"stats reset\r\n", "RESET\r\n");
+    let text = text_of(rig.ask(id, b"stats\r\n"));
     assert!(
         text.contains("STAT cmd_get 0\r\n") && text.contains("STAT curr_items 1\r\n"),
         "{text}"
@@ -650,7 +440,7 @@ fn statistics_of_all_shards_are_up_to_date() {
     for n in 0..100 {
         commands += &format!("set k{n} 0 0 1 noreply\r\nx\r\nget k{n}\r\n");
     }
-    let text = String::from_utf8(rig.ask(id, (commands + "stats\r\n").as_bytes())).unwrap();
+    let text = text_of(rig.ask(id, (commands + "stats\r\n").as_bytes()));
     for line in [
         "STAT curr_items 100\r\n",
         "STAT cmd_set 100\r\n",
@@ -659,12 +449,12 @@ fn statistics_of_all_shards_are_up_to_date() {
         assert!(text.contains(line), "{line} in {text}");
     }
     let binary = rig.connect_to(1);
-    let answer = replies(&rig.ask(binary, &packet(0x10, b"", &[], b"", 0)));
+    let answer = replies(&rig.ask(binary, packet(0x10, b"", &[], b"", 0)));
     assert!(
-        answer.iter().any(|(_, _, body)| body == b"curr_items100"),
+        answer.iter().any(|(_, _, body)| body == "curr_items100"),
         "{answer:?}"
     );
-    let text = String::from_utf8(rig.ask(id, b"stats reset\r\nstats\r\nstats items\r\n")).unwrap();
+    let text = text_of(rig.ask(id, b"stats reset\r\nstats\r\nstats items\r\n"));
     assert!(
         text.contains("STAT cmd_set 0\r\n") && text.contains("STAT curr_items 100\r\n"),
         "{text}"
@@ -684,7 +474,7 @@ fn vanished_clients_leave_nothing() {
     });
     let main = rig.connect();
     for n in 0..10 {
-        rig.ask(main, format!("set k{n} 0 0 1\r\n1\r\n").as_bytes());
+        rig.ask(main, format!("set k{n} 0 0 1\r\n1\r\n"));
     }
     rig.press(main, &[b"k1", b"k2", b"k3", b"k4", b"k5"], 1);
     for cut in (0..script.len())
@@ -718,10 +508,10 @@ fn a_dialect_can_be_forced() {
     rig_settings.settings.only_protocol = Some(Dialect::Ascii);
     let mut rig = Rig::new(&rig_settings);
     let id = rig.connect();
-    assert_eq!(rig.ask(id, b"\x80\x80\r\n"), b"ERROR\r\n");
+    rig.expect(id, b"\x80\x80\r\n", "ERROR\r\n");
     rig_settings.settings.only_protocol = Some(Dialect::Binary);
     let mut rig = Rig::new(&rig_settings);
     let id = rig.connect();
-    assert_eq!(rig.ask(id, b"version\r\n"), b"");
+    rig.expect(id, b"version\r\n", "");
     assert!(rig.closed(id));
 }

@@ -49,7 +49,7 @@ impl Guarded {
     }
 
     fn connect(&self) -> Secure {
-        Secure::to(self.secure_address(), &self.authority.client(ALL, None))
+        Secure::secure(self.secure_address(), &self.authority.client(ALL, None))
     }
 
     fn plain(&self) -> Client {
@@ -78,7 +78,7 @@ fn both_versions_serve_both_tiers() {
     on_both(2, |place| {
         let guarded = Guarded::new(place, |_| {});
         let config = guarded.authority.client(&[&TLS13], None);
-        let mut client = Secure::to(guarded.secure_address(), &config);
+        let mut client = Secure::secure(guarded.secure_address(), &config);
         let values: Vec<Vec<u8>> = [0, 1, 3000, 16 << 10, (16 << 10) + 1, 100_000, 1_000_000]
             .iter()
             .enumerate()
@@ -91,7 +91,7 @@ fn both_versions_serve_both_tiers() {
         push_out(&guarded);
         for versions in [&[&TLS12], &[&TLS13]] {
             let config = guarded.authority.client(versions, None);
-            let mut client = Secure::to(guarded.secure_address(), &config);
+            let mut client = Secure::secure(guarded.secure_address(), &config);
             for (n, value) in values.iter().enumerate().rev() {
                 client.get(&format!("k{n}"), value);
             }
@@ -139,18 +139,22 @@ fn a_handshake_may_come_byte_by_byte() {
         let guarded = Guarded::new(place, |_| {});
         for versions in [&[&TLS12], &[&TLS13]] {
             let config = guarded.authority.client(versions, None);
-            let mut client = Secure::to(guarded.secure_address(), &config);
-            while client.link.is_handshaking() {
+            let mut client = Secure::secure(guarded.secure_address(), &config);
+            while client.stream.conn.is_handshaking() {
                 let mut bytes = Vec::new();
-                while client.link.wants_write() {
-                    client.link.write_tls(&mut bytes).unwrap();
+                while client.stream.conn.wants_write() {
+                    client.stream.conn.write_tls(&mut bytes).unwrap();
                 }
                 for byte in bytes {
-                    client.socket.write_all(&[byte]).unwrap();
+                    client.stream.sock.write_all(&[byte]).unwrap();
                 }
-                if client.link.is_handshaking() {
-                    client.link.read_tls(&mut client.socket).unwrap();
-                    client.link.process_new_packets().unwrap();
+                if client.stream.conn.is_handshaking() {
+                    client
+                        .stream
+                        .conn
+                        .read_tls(&mut client.stream.sock)
+                        .unwrap();
+                    client.stream.conn.process_new_packets().unwrap();
                 }
             }
             client.ask(
@@ -169,7 +173,8 @@ fn requests_may_come_with_the_handshake() {
         let guarded = Guarded::new(place, |_| {});
         let mut client = guarded.connect();
         client
-            .link
+            .stream
+            .conn
             .writer()
             .write_all(b"get a\r\nget b\r\n")
             .unwrap();
@@ -178,9 +183,9 @@ fn requests_may_come_with_the_handshake() {
         // More bytes than a handshake has: such a client used to be disconnected while its
         // handshake had to wait.
         let mut client = guarded.connect();
-        client.link.set_buffer_limit(None);
+        client.stream.conn.set_buffer_limit(None);
         let gets = b"get a\r\n".repeat(50_000);
-        client.link.writer().write_all(&gets).unwrap();
+        client.stream.conn.writer().write_all(&gets).unwrap();
         client.shake().unwrap();
         client.expect(&b"END\r\n".repeat(50_000));
     });
@@ -214,18 +219,6 @@ fn clients_show_certificates_where_they_have_to() {
     let unknown = authority.client(ALL, Some(stranger.sign("client", None)));
     let expired = authority.client(ALL, Some(authority.sign("client", Some(2020))));
     let old = authority.client(&[&TLS12], Some(authority.sign("client", None)));
-    let opens = |address, config| {
-        let mut client = Secure::to(address, config);
-        if client.shake().is_err() {
-            return false;
-        }
-        // With TLS 1.3 a client learns with its first answer that it was refused.
-        client.link.writer().write_all(b"get k\r\n").unwrap();
-        let _ = client.link.complete_io(&mut client.socket);
-        let mut answer = [0; 5];
-        let mut stream = rustls::Stream::new(&mut client.link, &mut client.socket);
-        stream.read_exact(&mut answer).is_ok() && &answer == b"END\r\n"
-    };
     for (address, config, good) in [
         (usual, &none, true),
         (usual, &known, true),
@@ -238,7 +231,7 @@ fn clients_show_certificates_where_they_have_to() {
         (basic, &none, true),
         (basic, &unknown, true),
     ] {
-        assert_eq!(opens(address, config), good, "{address}");
+        assert_eq!(doors::enter(address, config).is_some(), good, "{address}");
     }
     let mut client = Client::to(plain);
     assert_eq!(client.stat("ssl_handshake_errors"), 4);
@@ -279,7 +272,7 @@ fn plain_text_is_hung_up_on_and_counted() {
         assert_eq!(plain.stat("ssl_handshake_errors"), 4);
         let config = guarded.authority.client(ALL, None);
         let off = guarded.place.server().report().addresses[1];
-        assert!(Secure::to(off, &config).shake().is_err());
+        assert!(Secure::secure(off, &config).shake().is_err());
         plain.ask("get k\r\n", "END\r\n");
     });
 }
@@ -292,8 +285,8 @@ fn a_broken_record_ends_the_connection_and_is_counted() {
         client.ask("get k\r\n", "END\r\n");
         let mut record = vec![0x17, 3, 3, 0, 40];
         record.extend([7; 40]);
-        client.socket.write_all(&record).unwrap();
-        let error = client.link.complete_io(&mut client.socket);
+        client.stream.sock.write_all(&record).unwrap();
+        let error = client.stream.conn.complete_io(&mut client.stream.sock);
         assert!(error.is_err(), "an alert came");
         let mut plain = guarded.plain();
         assert_eq!(plain.stat("ssl_proto_errors"), 1);
@@ -311,10 +304,14 @@ fn a_last_word_ends_the_requests_only() {
         let big = value(700_000, 3);
         client.store("big", &big);
         let gets = b"get big\r\n".repeat(20);
-        client.link.writer().write_all(&gets).unwrap();
-        client.link.send_close_notify();
-        while client.link.wants_write() {
-            client.link.write_tls(&mut client.socket).unwrap();
+        client.stream.conn.writer().write_all(&gets).unwrap();
+        client.stream.conn.send_close_notify();
+        while client.stream.conn.wants_write() {
+            client
+                .stream
+                .conn
+                .write_tls(&mut client.stream.sock)
+                .unwrap();
         }
         let one = [
             format!("VALUE big 0 {}\r\n", big.len()).as_bytes(),
@@ -342,7 +339,7 @@ fn slow_readers_get_everything() {
         let mut wanted = Vec::new();
         for round in 0..4 {
             for (n, value) in values.iter().enumerate() {
-                slow.send(format!("get k{n}\r\n").as_bytes());
+                slow.send(format!("get k{n}\r\n"));
                 let len = value.len();
                 wanted.extend(format!("VALUE k{n} 0 {len}\r\n").into_bytes());
                 wanted.extend_from_slice(value);
@@ -366,7 +363,7 @@ fn certificates_are_rolled_while_it_serves() {
             let mut client = guarded.connect();
             client.shake().unwrap();
             client.ask("get k\r\n", "END\r\n");
-            client.link.peer_certificates().unwrap()[0].to_vec()
+            client.stream.conn.peer_certificates().unwrap()[0].to_vec()
         };
         let mut before = guarded.connect();
         before.ask("get k\r\n", "END\r\n");
@@ -422,9 +419,9 @@ fn sessions_are_resumed_where_that_is_asked_for() {
             let config = guarded.authority.client(versions, None);
             let mut kinds = Vec::new();
             for _ in 0..3 {
-                let mut client = Secure::to(guarded.secure_address(), &config);
+                let mut client = Secure::secure(guarded.secure_address(), &config);
                 client.ask("get k\r\n", "END\r\n");
-                kinds.push(client.link.handshake_kind().unwrap());
+                kinds.push(client.stream.conn.handshake_kind().unwrap());
             }
             let full = kinds.iter().filter(|&&kind| kind == HandshakeKind::Full);
             assert_eq!(full.count(), whole, "{kinds:?}");
@@ -446,7 +443,7 @@ fn a_handshake_that_stops_is_ended() {
         let mut plain = guarded.plain();
         let mut hello = Vec::new();
         let mut never = guarded.connect();
-        never.link.write_tls(&mut hello).unwrap();
+        never.stream.conn.write_tls(&mut hello).unwrap();
         let mut dripping: Vec<Client> = (0..20)
             .map(|n| {
                 let mut client = Client::to(guarded.secure_address());
@@ -511,11 +508,15 @@ fn handshakes_take_turns_with_requests() {
             // A machine that takes each ClientHello before the next one comes shows nothing.
             assert!(attempt < TRIES, "no handshake ever waited for its turn");
             let mut clients: Vec<Secure> = (0..CLIENTS)
-                .map(|_| Secure::to(guarded.secure_address(), &config))
+                .map(|_| Secure::secure(guarded.secure_address(), &config))
                 .collect();
             let first = Work::of(&mut plain);
             for client in &mut clients {
-                client.link.write_tls(&mut client.socket).unwrap();
+                client
+                    .stream
+                    .conn
+                    .write_tls(&mut client.stream.sock)
+                    .unwrap();
             }
             let mut last = first;
             let until = Instant::now() + PATIENCE;
@@ -552,24 +553,19 @@ struct Work {
 impl Work {
     /// All of the same moment.
     fn of(client: &mut Client) -> Work {
-        let stats = client.text("stats\r\n", "END\r\n");
-        let number = |name: &str| {
-            let prefix = format!("STAT {name} ");
-            let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
-            line.unwrap_or_else(|| panic!("{stats}")).parse().unwrap()
-        };
+        let stats = client.stats();
         Work {
-            steps: number("senko_tls_handshake_steps"),
-            waited: number("senko_tls_handshake_rounds"),
-            rounds: number("senko_rounds"),
+            steps: stats.get("senko_tls_handshake_steps"),
+            waited: stats.get("senko_tls_handshake_rounds"),
+            rounds: stats.get("senko_rounds"),
         }
     }
 }
 
 fn has_bytes(client: &Secure) -> bool {
-    client.socket.set_nonblocking(true).unwrap();
-    let peeked = client.socket.peek(&mut [0]);
-    client.socket.set_nonblocking(false).unwrap();
+    client.stream.sock.set_nonblocking(true).unwrap();
+    let peeked = client.stream.sock.peek(&mut [0]);
+    client.stream.sock.set_nonblocking(false).unwrap();
     match peeked {
         Ok(n) => n > 0,
         Err(error) => {
@@ -670,9 +666,9 @@ fn answers_are_encrypted_in_parts_of_the_size_that_was_asked_for() {
         let mut plaintext = 0;
         while plaintext < long.len() {
             let mut header = [0; 5];
-            client.socket.read_exact(&mut header).unwrap();
+            client.stream.sock.read_exact(&mut header).unwrap();
             let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
-            client.socket.read_exact(&mut vec![0; len]).unwrap();
+            client.stream.sock.read_exact(&mut vec![0; len]).unwrap();
             // The content's kind, and the cipher's tag of 16 bytes, follow the plaintext.
             assert!(len <= (2 << 10) + 17, "{len}");
             plaintext += len - 17;

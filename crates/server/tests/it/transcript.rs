@@ -28,58 +28,52 @@ fn transcripts_on_memcached_with_tls() {
     run(Kind::Memcached { tls: true });
 }
 
+fn senko(io: BackendChoice, flash: bool, tls: bool) {
+    run(Kind::Senko { io, flash, tls });
+}
+
 #[test]
 fn transcripts_on_senko_dram_with_tls() {
-    run(Kind::Senko {
-        io: BackendChoice::Auto,
-        flash: false,
-        tls: true,
-    });
+    senko(BackendChoice::Auto, false, true);
 }
 
 #[test]
 fn transcripts_on_senko_flash_with_tls() {
-    run(Kind::Senko {
-        io: BackendChoice::Auto,
-        flash: true,
-        tls: true,
-    });
+    senko(BackendChoice::Auto, true, true);
 }
 
 #[test]
 fn transcripts_on_senko_dram_uring() {
-    run(Kind::Senko {
-        io: BackendChoice::Uring,
-        flash: false,
-        tls: false,
-    });
+    senko(BackendChoice::Uring, false, false);
 }
 
 #[test]
 fn transcripts_on_senko_dram_posix() {
-    run(Kind::Senko {
-        io: BackendChoice::Posix,
-        flash: false,
-        tls: false,
-    });
+    senko(BackendChoice::Posix, false, false);
 }
 
 #[test]
 fn transcripts_on_senko_flash_uring() {
-    run(Kind::Senko {
-        io: BackendChoice::Uring,
-        flash: true,
-        tls: false,
-    });
+    senko(BackendChoice::Uring, true, false);
 }
 
 #[test]
 fn transcripts_on_senko_flash_posix() {
-    run(Kind::Senko {
-        io: BackendChoice::Posix,
-        flash: true,
-        tls: false,
+    senko(BackendChoice::Posix, true, false);
+}
+
+/// How the bytes are split, and how many shards there are, must not matter.
+#[test]
+fn transcripts_on_sessions_in_any_pieces() {
+    run(Kind::Sessions {
+        shards: 3,
+        piece: usize::MAX,
     });
+    for piece in [1, 2, 3, 7, 100, usize::MAX] {
+        for shards in [1, 2] {
+            run(Kind::Sessions { shards, piece });
+        }
+    }
 }
 
 #[test]
@@ -127,6 +121,9 @@ fn run(kind: Kind) {
             if matches!(kind, Kind::Memcached { .. }) && case.since.is_some() {
                 continue;
             }
+            if matches!(kind, Kind::Sessions { .. }) && needs_worker(script, case) {
+                continue;
+            }
             played += 1;
             let mut result = play_case(kind, case, &mut target);
             // Some of memcached's answers depend on the present work of its background threads: on
@@ -159,6 +156,14 @@ fn run(kind: Kind) {
         failures.len(),
         failures.join("\n\n")
     );
+}
+
+/// Whether a worker has a part in a case: it ends all connections, tells watchers, lists
+/// connections, or gets a long line in one piece.
+fn needs_worker(script: &Script, case: &Case) -> bool {
+    case.options.iter().any(|option| option == "-A")
+        || script.name.contains("watch")
+        || ["conns", "gats beyond the buffer"].contains(&case.name.as_str())
 }
 
 /// How often a case that failed on memcached is played again.

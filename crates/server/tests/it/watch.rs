@@ -72,7 +72,7 @@ fn each_topic_has_memcacheds_lines() {
                 "set k 0 0 2000000\r\n",
                 "SERVER_ERROR object too large for cache\r\n",
             );
-            asker.send(&vec![b'x'; 2_000_000]);
+            asker.send(vec![b'x'; 2_000_000]);
             asker.ask("\r\nmn\r\n", "MN\r\n");
             asker.ask("set k 0 0 3\r\nabc\r\n", "STORED\r\n");
             asker.ask("delete k\r\ndelete k\r\n", "DELETED\r\nNOT_FOUND\r\n");

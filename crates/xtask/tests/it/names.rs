@@ -144,12 +144,16 @@ fn the_statistics_page_explains_ours() {
         .split("\nfn settings")
         .next()
         .expect("there is a first part");
+    let tables = read("crates/server/src/counters.rs");
+    let rows = tables.lines().filter_map(|line| line.split_once("\" = "));
+    let rows = rows.filter_map(|(row, _)| row.trim().strip_prefix('"'));
     let ours = ["flash_", "tag_", "senko_", "dram_"];
     let names: Vec<&str> = general
         .split("sink.stat(\"")
         .skip(1)
         .filter_map(|rest| rest.split_once('"'))
         .map(|(name, _)| name)
+        .chain(rows)
         .filter(|name| ours.iter().any(|o| name.starts_with(o)))
         .collect();
     assert!(names.len() > 20, "only {} names were found", names.len());

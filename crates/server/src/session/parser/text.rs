@@ -15,7 +15,6 @@ use crate::session::{FeedState, Step};
 /// How many spaces may come before a long `get`.
 const MAX_INDENT: usize = 100;
 
-/// Parses one line.
 #[inline]
 pub(super) fn line<'a>(
     ctx: &Ctx<'_, impl Queue>,

@@ -9,25 +9,20 @@ use std::time::Duration;
 
 use senko_workload::Rng;
 
-use super::commands::Maker;
 use super::keys::Use;
 use super::own::{Context, Flushed, OwnKey};
-use super::shared::{Seen, Span};
+use super::shared::Span;
+use super::view::View;
 use super::wire::{self, Act, Command, Reader, Reply};
 use super::{Flush, Round, World};
+use crate::serve::client::PATIENCE;
 
 /// One connection and its keys.
 pub struct Peer {
-    pub number: usize,
-    binary: bool,
+    pub view: View,
     stream: TcpStream,
     reader: Reader,
     rng: Rng,
-    pub own: Vec<OwnKey>,
-    cas_values: Vec<u64>,
-    pub seen: Seen,
-    next_id: u64,
-    next_opaque: u32,
     pub commands: usize,
     /// A copy of the world's, and its version.
     flushes: (usize, Vec<Flush>),
@@ -63,16 +58,10 @@ impl Peer {
         let seed =
             world.run_settings.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (number as u64 + 1) << 32;
         Peer {
-            number,
-            binary: number % 3 == 2,
+            view: View::new(number, number % 3 == 2, &world.layout),
             stream,
             reader,
             rng: Rng::new(seed | 1),
-            own: (0..world.layout.own).map(|_| OwnKey::new()).collect(),
-            cas_values: vec![0; world.names.len()],
-            seen: Seen::default(),
-            next_id: 0,
-            next_opaque: 0,
             commands: 0,
             flushes: (0, Vec::new()),
             silent: 0,
@@ -91,21 +80,11 @@ impl Peer {
             3..7 => 10 + self.rng.below(90),
             _ => 100 + self.rng.below(700),
         };
-        let flush_at = (round.flusher == Some(self.number)).then(|| self.rng.below(count));
+        let flush_at = (round.flusher == Some(self.view.number)).then(|| self.rng.below(count));
         let (mut list, mut bursts, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         let (mut left, mut from, mut first) = (0, 0, 0);
-        let mut maker = Maker {
-            rng: &mut self.rng,
-            connection: self.number,
-            binary: self.binary,
-            now: round.now,
-            layout: world.layout,
-            names: &world.names,
-            cas_values: &self.cas_values,
-            next_id: &mut self.next_id,
-            next_opaque: &mut self.next_opaque,
-            joint: round.joint,
-        };
+        let keys = (world.layout, &world.names[..]);
+        let mut maker = (self.view).maker(&mut self.rng, keys, round.now, round.joint);
         for n in 0..=count {
             if left == 0 {
                 let most = if maker.rng.chance(30) { 300 } else { 20 };
@@ -135,7 +114,7 @@ impl Peer {
     }
 
     pub fn round(&mut self, world: &World, round: Round, port: u16) {
-        for own in &mut self.own {
+        for own in &mut self.view.own {
             // All silent commands have ended long ago.
             own.last.1 = own.last.1.min(round.began);
         }
@@ -147,7 +126,7 @@ impl Peer {
         let mut sender = self.stream.try_clone().unwrap();
         let closer = self.stream.try_clone().unwrap();
         let mut pieces = Rng::new(self.rng.next_u64() | 1);
-        let (slow, number) = (self.rng.chance(10), self.number);
+        let (slow, number) = (self.rng.chance(10), self.view.number);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for burst in &bursts {
@@ -194,7 +173,7 @@ impl Peer {
         let span = Span { start, end };
         if !silent {
             // A connection that got this reply knows that earlier commands are done.
-            for (_, _, earlier) in &mut self.seen.events[self.silent..] {
+            for (_, _, earlier) in &mut self.view.seen.events[self.silent..] {
                 earlier.end = span.end;
             }
         }
@@ -205,12 +184,12 @@ impl Peer {
             }
         }
         if !silent {
-            self.silent = self.seen.events.len();
+            self.silent = self.view.seen.events.len();
         }
     }
 
     fn keyless(&mut self, world: &World, act: &Act, reply: &Reply, span: Span) {
-        let wanted: &[u8] = match (act, self.binary) {
+        let wanted: &[u8] = match (act, self.view.binary) {
             (_, true) => &[0, 0],
             (Act::Flush, _) => b"OK",
             _ => b"MN",
@@ -218,15 +197,15 @@ impl Peer {
         let Reply::Said { head, .. } = reply else {
             panic!("no reply to {act:?}")
         };
-        assert_eq!(head, wanted, "connection {}", self.number);
+        assert_eq!(head, wanted, "connection {}", self.view.number);
         if matches!(act, Act::Flush) {
             let mut flushes = world.flushes.lock().unwrap();
             let open = flushes
                 .iter_mut()
-                .find(|f| f.by == self.number && f.span.end == u64::MAX);
+                .find(|f| f.by == self.view.number && f.span.end == u64::MAX);
             open.expect("the flush was announced").span.end = span.end;
             world.flush_version.fetch_add(1, Ordering::SeqCst);
-            self.own.iter_mut().for_each(OwnKey::flush);
+            self.view.own.iter_mut().for_each(OwnKey::flush);
         }
     }
 
@@ -245,49 +224,35 @@ impl Peer {
             eprintln!(
                 "round {} connection {} now {} {span:?}: {} {:?}\n   {}",
                 round.number,
-                self.number,
+                self.view.number,
                 round.now,
-                short(act),
+                wire::short(act),
                 command.form,
                 wire::head_of(reply)
             );
         }
-        match world.layout.what(key) {
-            Use::Register => self.seen.register(key, command, act, reply, span),
-            Use::Ledger => self.seen.ledger(key, act, reply),
-            Use::Counter => self.seen.counter(key, command, reply),
-            Use::Own => {
-                let n = key - self.number * world.layout.own;
-                let flushed = self.flushed(world, n, span);
-                let at = Context {
-                    command,
-                    key: &world.names[key],
-                    now: round.now,
-                    lossy: world.run_settings.lossy,
-                };
-                let own = &mut self.own[n];
-                if let Err(why) = own.check(&at, act, reply, flushed) {
-                    panic!(
-                        "{:?} round {} connection {} now {}: key {:?}: {} {:?}\n {why}",
-                        world.run_settings,
-                        round.number,
-                        self.number,
-                        round.now,
-                        wire::show(at.key),
-                        short(act),
-                        command.form,
-                    );
-                }
-                own.last = (span.start, span.end);
-                self.cas_values[key] = own.seen;
-            }
-        }
-        if world.layout.what(key) == Use::Register
-            && let Reply::Said { cas, .. } = reply
-            && *cas != 0
-            && matches!(act, Act::Get { .. } | Act::MetaGet)
-        {
-            self.cas_values[key] = *cas;
+        let flushed = match world.layout.what(key) {
+            Use::Own => self.flushed(world, key - self.view.number * world.layout.own, span),
+            _ => Flushed::No,
+        };
+        let at = Context {
+            command,
+            key: &world.names[key],
+            now: round.now,
+            lossy: world.run_settings.lossy,
+        };
+        let found = (span, flushed);
+        if let Err(why) = (self.view).check(&world.layout, &at, (key, act), reply, found) {
+            panic!(
+                "{:?} round {} connection {} now {}: key {:?}: {} {:?}\n {why}",
+                world.run_settings,
+                round.number,
+                self.view.number,
+                round.now,
+                wire::show(at.key),
+                wire::short(act),
+                command.form,
+            );
         }
     }
 
@@ -297,9 +262,9 @@ impl Peer {
         if version != self.flushes.0 {
             self.flushes = (version, world.flushes.lock().unwrap().clone());
         }
-        let (last_start, last_end) = self.own[own].last;
+        let (last_start, last_end) = self.view.own[own].last;
         let mut flushed = Flushed::No;
-        for flush in self.flushes.1.iter().filter(|f| f.by != self.number) {
+        for flush in self.flushes.1.iter().filter(|f| f.by != self.view.number) {
             let f = flush.span;
             if f.start > last_end && f.end < span.start {
                 return Flushed::Surely;
@@ -309,24 +274,6 @@ impl Peer {
             }
         }
         flushed
-    }
-}
-
-fn short(act: &Act) -> String {
-    match act {
-        Act::Store {
-            mode,
-            value,
-            flags,
-            expiry,
-            compare,
-            ..
-        } => format!(
-            "{mode:?} of {} bytes {:?}, flags {flags}, expiry {expiry}, compare {compare}",
-            value.len(),
-            wire::show(value)
-        ),
-        other => format!("{other:?}"),
     }
 }
 
@@ -344,5 +291,6 @@ fn burst(bytes: std::ops::Range<usize>, flushes: bool, rng: &mut Rng) -> Burst {
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }

@@ -12,53 +12,34 @@ use super::own::OwnKey;
 use super::peer::Peer;
 use super::shared::{Register, settle_counter, settle_ledger};
 use super::wire;
-use crate::serve::client::{Client, PATIENCE, Place};
+use crate::serve::client::{Client, PATIENCE, Place, Stats};
 
-/// The server's numbers.
-pub struct Stats(String);
+/// The non-zero counters of flash and evictions, for people.
+pub fn of_flash(stats: &Stats) -> String {
+    let is_shown = |l: &&str| {
+        let words = ["flash", "tag", "dram", "evict", "store"];
+        let of_flash = (words.iter()).any(|word| l.starts_with(&format!("STAT {word}")));
+        of_flash && !l.ends_with(" 0")
+    };
+    let lines: Vec<&str> = stats.0.lines().filter(is_shown).collect();
+    lines.join("\n")
+}
 
-impl Stats {
-    pub fn ask(client: &mut Client) -> Stats {
-        Stats(client.text("stats\r\n", "END\r\n"))
-    }
-    pub fn get(&self, name: &str) -> u64 {
-        let start = format!("STAT {name} ");
-        let line = self.0.lines().find_map(|l| l.strip_prefix(&start));
-        line.unwrap_or_else(|| panic!("no {name} in stats"))
-            .parse()
-            .unwrap()
-    }
-    /// The non-zero counters of flash and evictions, for people.
-    pub fn flash(&self) -> String {
-        let of_flash = |l: &&str| {
-            ["flash", "tag", "dram", "evict", "store"]
-                .iter()
-                .any(|word| l.starts_with(&format!("STAT {word}")))
-        };
-        let lines: Vec<&str> = self
-            .0
-            .lines()
-            .filter(of_flash)
-            .filter(|l| !l.ends_with(" 0"))
-            .collect();
-        lines.join("\n")
-    }
-    /// Items that were lost without a request. `evictions` includes those that admission, size, a
-    /// stalled device or missing memory kept from flash.
-    pub fn drops(&self) -> u64 {
-        [
-            "evictions",
-            "flash_drops_reclaim",
-            "flash_drops_index",
-            "tag_drops",
-            "flash_read_errors",
-            "flash_checksum_errors",
-            "flash_write_errors",
-        ]
-        .iter()
-        .map(|name| self.get(name))
-        .sum()
-    }
+/// Items that were lost without a request. `evictions` includes those that admission, size, a
+/// stalled device or missing memory kept from flash.
+fn drops(stats: &Stats) -> u64 {
+    [
+        "evictions",
+        "flash_drops_reclaim",
+        "flash_drops_index",
+        "tag_drops",
+        "flash_read_errors",
+        "flash_checksum_errors",
+        "flash_write_errors",
+    ]
+    .map(|name| stats.get(name))
+    .iter()
+    .sum()
 }
 
 /// The state that is settled between rounds.
@@ -98,7 +79,7 @@ impl Joint {
         let mut events = vec![Vec::new(); world.layout.registers];
         for peer in peers.iter_mut() {
             peer.silent = 0;
-            for (key, event, span) in peer.seen.events.drain(..) {
+            for (key, event, span) in peer.view.seen.events.drain(..) {
                 events[key - first].push((event, span));
             }
         }
@@ -117,7 +98,7 @@ impl Joint {
             return;
         }
         for peer in peers.iter_mut() {
-            for (key, token) in peer.seen.tokens.drain(..) {
+            for (key, token) in peer.view.seen.tokens.drain(..) {
                 self.ledgers[key - world.layout.first_ledger()].push(token);
             }
         }
@@ -148,13 +129,22 @@ impl Joint {
                 .unwrap();
             let (mut numbers, mut counted) = (Vec::new(), 0);
             for peer in peers.iter_mut() {
-                numbers.extend(peer.seen.numbers.iter().filter(|x| x.0 == key).map(|x| x.1));
-                counted += peer.seen.counted.remove(&key).unwrap_or(0);
+                numbers.extend(
+                    peer.view
+                        .seen
+                        .numbers
+                        .iter()
+                        .filter(|x| x.0 == key)
+                        .map(|x| x.1),
+                );
+                counted += peer.view.seen.counted.remove(&key).unwrap_or(0);
             }
             settle_counter(&numbers, value, *before, counted);
             *before = value;
         }
-        peers.iter_mut().for_each(|peer| peer.seen.numbers.clear());
+        peers
+            .iter_mut()
+            .for_each(|peer| peer.view.seen.numbers.clear());
     }
 }
 
@@ -165,8 +155,8 @@ pub fn after_flush(world: &World, peers: &mut [Peer], joint: &mut Joint, began: 
     let [flush] = flushes[..] else {
         panic!("one flush a round")
     };
-    for peer in peers.iter_mut().filter(|p| p.number != flush.by) {
-        for own in &mut peer.own {
+    for peer in peers.iter_mut().filter(|p| p.view.number != flush.by) {
+        for own in &mut peer.view.own {
             let (start, end) = own.last;
             if start < began || end < flush.span.start {
                 own.flush();
@@ -201,10 +191,10 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
         // round. The first request is a round; the second is answered from what it published. The
         // counts of ended commands are always current.
         std::thread::sleep(Duration::from_millis(101));
-        Stats::ask(client);
+        client.stats();
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let stats = Stats::ask(client);
+            let stats = client.stats();
             if stats.get("flash_written_bytes") >= stats.get("flash_device_writes_bytes") {
                 break;
             }
@@ -214,20 +204,24 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
     }
     place.clock.fetch_add(ms, Ordering::SeqCst);
     // When this is answered, every worker has read the new time.
-    Stats::ask(client);
+    client.stats();
 }
 
 pub fn finish(world: &World, peers: &[Peer], joint: &Joint, client: &mut Client, regions: &[u64]) {
     let run_settings = world.run_settings;
-    let stats = Stats::ask(client);
-    let own: u64 = peers.iter().flat_map(|p| &p.own).map(OwnKey::losses).sum();
+    let stats = client.stats();
+    let own: u64 = peers
+        .iter()
+        .flat_map(|p| &p.view.own)
+        .map(OwnKey::losses)
+        .sum();
     let shared: u64 = joint.registers.iter().map(|r| r.losses).sum();
     println!(
         "  {} rounds, {} + {} lost of {} dropped, {} overwritten, {} regions reclaimed, {} flash hits, {} promotions, {} demotions, {} false matches, {} tag drops",
         regions.len(),
         own,
         shared,
-        stats.drops(),
+        drops(&stats),
         stats.get("flash_overwrites"),
         stats.get("flash_reclaimed_regions"),
         stats.get("flash_hits"),
@@ -247,7 +241,7 @@ pub fn finish(world: &World, peers: &[Peer], joint: &Joint, client: &mut Client,
     if run_settings.twins {
         // A store that drops a twin unread counts it among the overwritten.
         assert!(
-            own + shared <= stats.drops() + stats.get("flash_overwrites"),
+            own + shared <= drops(&stats) + stats.get("flash_overwrites"),
             "{run_settings:?}: {}",
             stats.0
         );
@@ -258,7 +252,7 @@ pub fn finish(world: &World, peers: &[Peer], joint: &Joint, client: &mut Client,
         );
     } else if run_settings.lossy {
         assert!(
-            own + shared <= stats.drops(),
+            own + shared <= drops(&stats),
             "{run_settings:?}: {own} + {shared} lost: {}",
             stats.0
         );
@@ -273,7 +267,7 @@ pub fn finish(world: &World, peers: &[Peer], joint: &Joint, client: &mut Client,
         );
     } else {
         assert_eq!(
-            stats.drops() + stats.get("flash_reclaimed_regions"),
+            drops(&stats) + stats.get("flash_reclaimed_regions"),
             0,
             "{run_settings:?}: the run was to drop nothing: {}",
             stats.0

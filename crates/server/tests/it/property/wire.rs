@@ -3,11 +3,8 @@
 //! the socket.
 
 use std::io::Read;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::serve::client::PATIENCE;
 
 pub type Bytes = Arc<Vec<u8>>;
 
@@ -109,7 +106,7 @@ pub enum Reply {
 
 /// The reading half of a connection.
 pub struct Reader {
-    stream: TcpStream,
+    stream: Box<dyn Read + Send>,
     buf: Vec<u8>,
     at: usize,
     /// The time (of the test's own counter) at which all bytes read so far had arrived.
@@ -117,14 +114,18 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub fn new(stream: TcpStream) -> Reader {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    pub fn new(stream: impl Read + Send + 'static) -> Reader {
         Reader {
-            stream,
+            stream: Box::new(stream),
             buf: Vec::new(),
             at: 0,
             came: 0,
         }
+    }
+
+    /// Whether the stream has ended, and everything was taken.
+    pub fn is_done(&mut self) -> bool {
+        self.at == self.buf.len() && self.stream.read(&mut [0]).is_ok_and(|got| got == 0)
     }
 
     /// Reads until there are `n` bytes.
@@ -318,4 +319,23 @@ pub fn head_of(reply: &Reply) -> String {
 /// The beginning of some bytes, in readable form.
 pub fn show(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(70)].escape_ascii().to_string()
+}
+
+/// A command for a message.
+pub fn short(act: &Act) -> String {
+    match act {
+        Act::Store {
+            mode,
+            value,
+            flags,
+            expiry,
+            compare,
+            ..
+        } => format!(
+            "{mode:?} of {} bytes {:?}, flags {flags}, expiry {expiry}, compare {compare}",
+            value.len(),
+            show(value)
+        ),
+        other => format!("{other:?}"),
+    }
 }

@@ -183,34 +183,46 @@ impl Drop for Place {
     }
 }
 
-/// A connection.
-pub struct Client {
-    pub stream: TcpStream,
+/// A change of settings, and a part of the reason for which they are then refused.
+pub type Refusal<'a> = (&'a dyn Fn(&mut Settings), &'a str);
+
+/// A socket on which a test reads and writes.
+pub fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// The counters of `stats`, all of the same moment.
+pub struct Stats(pub String);
+
+impl Stats {
+    pub fn get(&self, name: &str) -> u64 {
+        let start = format!("STAT {name} ");
+        let line = self.0.lines().find_map(|line| line.strip_prefix(&start));
+        let line = line.unwrap_or_else(|| panic!("no {name} in {}", self.0));
+        line.parse().unwrap()
+    }
+}
+
+/// A connection over a stream, which may be encrypted.
+pub struct Client<S = TcpStream> {
+    pub stream: S,
     /// Read, but not yet consumed.
     ahead: Vec<u8>,
 }
 
-impl Client {
-    pub fn connect(port: u16) -> Client {
-        Client::to(SocketAddr::from(([127, 0, 0, 1], port)))
-    }
-
-    pub fn to(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+impl<S: Read + Write> Client<S> {
+    pub fn over(stream: S) -> Client<S> {
         Client {
             stream,
             ahead: Vec::new(),
         }
     }
 
-    pub fn second_handle(&self) -> TcpStream {
-        self.stream.try_clone().unwrap()
-    }
-
-    pub fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
     fn read_more(&mut self) -> usize {
@@ -278,6 +290,57 @@ impl Client {
         }
     }
 
+    pub fn ask(&mut self, request: &str, answer: &str) {
+        self.send(request.as_bytes());
+        self.expect(answer.as_bytes());
+    }
+
+    pub fn text(&mut self, request: &str, end: &str) -> String {
+        self.send(request.as_bytes());
+        String::from_utf8(self.until(end.as_bytes())).unwrap()
+    }
+
+    pub fn stats(&mut self) -> Stats {
+        Stats(self.text("stats\r\n", "END\r\n"))
+    }
+
+    /// A number of `stats`.
+    pub fn stat(&mut self, name: &str) -> u64 {
+        self.stats().get(name)
+    }
+
+    pub fn store(&mut self, key: &str, value: &[u8]) {
+        self.send(format!("set {key} 0 0 {}\r\n", value.len()));
+        self.send(value);
+        self.ask("\r\n", "STORED\r\n");
+    }
+
+    /// Reads the answer to a `get`, which has this value.
+    pub fn expect_value(&mut self, key: &str, value: &[u8]) {
+        self.expect(format!("VALUE {key} 0 {}\r\n", value.len()).as_bytes());
+        self.expect(value);
+        self.expect(b"\r\nEND\r\n");
+    }
+
+    pub fn get(&mut self, key: &str, value: &[u8]) {
+        self.send(format!("get {key}\r\n"));
+        self.expect_value(key, value);
+    }
+}
+
+impl Client {
+    pub fn connect(port: u16) -> Client {
+        Client::to(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    pub fn to(address: SocketAddr) -> Client {
+        Client::over(open(address).unwrap())
+    }
+
+    pub fn second_handle(&self) -> TcpStream {
+        self.stream.try_clone().unwrap()
+    }
+
     /// Reads to the end of the connection, orderly or not.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut buf = [0; 64 << 10];
@@ -290,11 +353,6 @@ impl Client {
             }
         }
         std::mem::take(&mut self.ahead)
-    }
-
-    pub fn ask(&mut self, request: &str, answer: &str) {
-        self.send(request.as_bytes());
-        self.expect(answer.as_bytes());
     }
 
     /// Sends a request to a server that may stop: false if it stopped before the whole answer.
@@ -314,26 +372,6 @@ impl Client {
             }
         }
         true
-    }
-
-    pub fn text(&mut self, request: &str, end: &str) -> String {
-        self.send(request.as_bytes());
-        String::from_utf8(self.until(end.as_bytes())).unwrap()
-    }
-
-    /// A number of `stats`.
-    pub fn stat(&mut self, name: &str) -> u64 {
-        let stats = self.text("stats\r\n", "END\r\n");
-        let line = stats
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-        line.unwrap_or_else(|| panic!("{stats}")).parse().unwrap()
-    }
-
-    pub fn store(&mut self, key: &str, value: &[u8]) {
-        self.send(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
-        self.send(value);
-        self.ask("\r\n", "STORED\r\n");
     }
 
     /// Sends much and reads as much at the same time, as a client with two threads does.

@@ -27,179 +27,149 @@ fn rigs() -> [(RigSettings, usize); 3] {
 #[test]
 fn commands_on_flash_items() {
     let big = "B".repeat(40_000);
-    let cases: Vec<(&str, String, String)> = vec![
+    let got = format!("VALUE k 7 40000\r\n{big}\r\nEND\r\n");
+    let got_by_meta = format!("VA 40000 f7 t-1\r\n{big}\r\n");
+    let cases: &[(&str, &str, &str)] = &[
+        ("x", "get k\r\n", "VALUE k 7 1\r\nx\r\nEND\r\n"),
         (
             "x",
-            "get k\r\n".into(),
-            "VALUE k 7 1\r\nx\r\nEND\r\n".into(),
-        ),
-        (
-            "x",
-            "get k nope k\r\n".into(),
-            "VALUE k 7 1\r\nx\r\nVALUE k 7 1\r\nx\r\nEND\r\n".into(),
+            "get k nope k\r\n",
+            "VALUE k 7 1\r\nx\r\nVALUE k 7 1\r\nx\r\nEND\r\n",
         ),
         (
             "",
-            "get k\r\nmg k v s\r\n".into(),
-            "VALUE k 7 0\r\n\r\nEND\r\nVA 0 s0\r\n\r\n".into(),
+            "get k\r\nmg k v s\r\n",
+            "VALUE k 7 0\r\n\r\nEND\r\nVA 0 s0\r\n\r\n",
+        ),
+        (&big, "get k\r\n", &got),
+        (&big, "mg k v f t\r\n", &got_by_meta),
+        (
+            "x",
+            "mg k v f t s k O9\r\n",
+            "VA 1 f7 t-1 s1 kk O9\r\nx\r\n",
+        ),
+        ("x", "mg k f u\r\n", "HD f7\r\n"),
+        ("x", "mg k h\r\nmg k h\r\n", "HD h0\r\nHD h1\r\n"),
+        (
+            "x",
+            "mg k v u\r\nmg k v u\r\nmg k h u\r\n",
+            "VA 1\r\nx\r\nVA 1\r\nx\r\nHD h0\r\n",
+        ),
+        ("x", "mg k T30 t\r\nmg k t\r\n", "HD t30\r\nHD t30\r\n"),
+        ("x", "delete k\r\nget k\r\n", "DELETED\r\nEND\r\n"),
+        ("x", "md k\r\nmg k\r\n", "HD\r\nEN\r\n"),
+        (
+            "x",
+            "md k C99999\r\nmd k C0\r\nmg k v\r\n",
+            "EX\r\nEX\r\nVA 1\r\nx\r\n",
+        ),
+        (
+            "x",
+            "md k I T30\r\nmg k v t\r\nmg k v\r\n",
+            "HD\r\nVA 1 t30 X W\r\nx\r\nVA 1 Z X\r\nx\r\n",
+        ),
+        ("x", "md k x F3\r\nmg k v f\r\n", "HD\r\nVA 0 f3\r\n\r\n"),
+        (
+            "x",
+            "add k 0 0 1\r\ny\r\nget k\r\n",
+            "NOT_STORED\r\nVALUE k 7 1\r\nx\r\nEND\r\n",
+        ),
+        (
+            "x",
+            "replace k 0 0 1\r\ny\r\nget k\r\n",
+            "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n",
+        ),
+        (
+            "x",
+            "set k 0 0 1\r\ny\r\nget k\r\n",
+            "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n",
+        ),
+        (
+            "x",
+            "append k 0 0 1\r\ny\r\nget k\r\n",
+            "STORED\r\nVALUE k 7 2\r\nxy\r\nEND\r\n",
+        ),
+        (
+            "x",
+            "prepend k 0 0 1\r\ny\r\nget k\r\n",
+            "STORED\r\nVALUE k 7 2\r\nyx\r\nEND\r\n",
         ),
         (
             &big,
-            "get k\r\n".into(),
-            format!("VALUE k 7 40000\r\n{big}\r\nEND\r\n"),
-        ),
-        (
-            &big,
-            "mg k v f t\r\n".into(),
-            format!("VA 40000 f7 t-1\r\n{big}\r\n"),
+            "append k 0 0 1\r\ny\r\nmg k s\r\n",
+            "STORED\r\nHD s40001\r\n",
         ),
         (
             "x",
-            "mg k v f t s k O9\r\n".into(),
-            "VA 1 f7 t-1 s1 kk O9\r\nx\r\n".into(),
-        ),
-        ("x", "mg k f u\r\n".into(), "HD f7\r\n".into()),
-        (
-            "x",
-            "mg k h\r\nmg k h\r\n".into(),
-            "HD h0\r\nHD h1\r\n".into(),
-        ),
-        (
-            "x",
-            "mg k v u\r\nmg k v u\r\nmg k h u\r\n".into(),
-            "VA 1\r\nx\r\nVA 1\r\nx\r\nHD h0\r\n".into(),
-        ),
-        (
-            "x",
-            "mg k T30 t\r\nmg k t\r\n".into(),
-            "HD t30\r\nHD t30\r\n".into(),
-        ),
-        (
-            "x",
-            "delete k\r\nget k\r\n".into(),
-            "DELETED\r\nEND\r\n".into(),
-        ),
-        ("x", "md k\r\nmg k\r\n".into(), "HD\r\nEN\r\n".into()),
-        (
-            "x",
-            "md k C99999\r\nmd k C0\r\nmg k v\r\n".into(),
-            "EX\r\nEX\r\nVA 1\r\nx\r\n".into(),
-        ),
-        (
-            "x",
-            "md k I T30\r\nmg k v t\r\nmg k v\r\n".into(),
-            "HD\r\nVA 1 t30 X W\r\nx\r\nVA 1 Z X\r\nx\r\n".into(),
-        ),
-        (
-            "x",
-            "md k x F3\r\nmg k v f\r\n".into(),
-            "HD\r\nVA 0 f3\r\n\r\n".into(),
-        ),
-        (
-            "x",
-            "add k 0 0 1\r\ny\r\nget k\r\n".into(),
-            "NOT_STORED\r\nVALUE k 7 1\r\nx\r\nEND\r\n".into(),
-        ),
-        (
-            "x",
-            "replace k 0 0 1\r\ny\r\nget k\r\n".into(),
-            "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n".into(),
-        ),
-        (
-            "x",
-            "set k 0 0 1\r\ny\r\nget k\r\n".into(),
-            "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n".into(),
-        ),
-        (
-            "x",
-            "append k 0 0 1\r\ny\r\nget k\r\n".into(),
-            "STORED\r\nVALUE k 7 2\r\nxy\r\nEND\r\n".into(),
-        ),
-        (
-            "x",
-            "prepend k 0 0 1\r\ny\r\nget k\r\n".into(),
-            "STORED\r\nVALUE k 7 2\r\nyx\r\nEND\r\n".into(),
-        ),
-        (
-            &big,
-            "append k 0 0 1\r\ny\r\nmg k s\r\n".into(),
-            "STORED\r\nHD s40001\r\n".into(),
-        ),
-        (
-            "x",
-            "cas k 0 0 1 99999\r\ny\r\nget k\r\n".into(),
-            "EXISTS\r\nVALUE k 7 1\r\nx\r\nEND\r\n".into(),
+            "cas k 0 0 1 99999\r\ny\r\nget k\r\n",
+            "EXISTS\r\nVALUE k 7 1\r\nx\r\nEND\r\n",
         ),
         (
             "41",
-            "incr k 1\r\nget k\r\n".into(),
-            "42\r\nVALUE k 7 2\r\n42\r\nEND\r\n".into(),
+            "incr k 1\r\nget k\r\n",
+            "42\r\nVALUE k 7 2\r\n42\r\nEND\r\n",
         ),
         (
             "10",
-            "decr k 1\r\nget k\r\n".into(),
-            "9\r\nVALUE k 7 2\r\n9 \r\nEND\r\n".into(),
+            "decr k 1\r\nget k\r\n",
+            "9\r\nVALUE k 7 2\r\n9 \r\nEND\r\n",
         ),
-        ("10", "ma k D5 v\r\n".into(), "VA 2\r\n15\r\n".into()),
+        ("10", "ma k D5 v\r\n", "VA 2\r\n15\r\n"),
         (
             "x",
-            "incr k 1\r\n".into(),
-            "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".into(),
+            "incr k 1\r\n",
+            "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
         ),
+        ("x", "touch k 30\r\nmg k t\r\n", "TOUCHED\r\nHD t30\r\n"),
         (
             "x",
-            "touch k 30\r\nmg k t\r\n".into(),
-            "TOUCHED\r\nHD t30\r\n".into(),
+            "gat 30 k\r\nmg k t\r\n",
+            "VALUE k 7 1\r\nx\r\nEND\r\nHD t30\r\n",
         ),
-        (
-            "x",
-            "gat 30 k\r\nmg k t\r\n".into(),
-            "VALUE k 7 1\r\nx\r\nEND\r\nHD t30\r\n".into(),
-        ),
-        ("x", "mg k N30 v\r\n".into(), "VA 1\r\nx\r\n".into()),
-        ("x", "mg k R30 v\r\n".into(), "VA 1\r\nx\r\n".into()),
-        ("x", "flush_all\r\nget k\r\n".into(), "OK\r\nEND\r\n".into()),
+        ("x", "mg k N30 v\r\n", "VA 1\r\nx\r\n"),
+        ("x", "mg k R30 v\r\n", "VA 1\r\nx\r\n"),
+        ("x", "flush_all\r\nget k\r\n", "OK\r\nEND\r\n"),
         // Later commands see the effect of earlier ones, even if those wait.
         (
             "x",
-            "get k\r\nset k 0 0 1\r\ny\r\nget k\r\n".into(),
-            "VALUE k 7 1\r\nx\r\nEND\r\nSTORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n".into(),
+            "get k\r\nset k 0 0 1\r\ny\r\nget k\r\n",
+            "VALUE k 7 1\r\nx\r\nEND\r\nSTORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n",
         ),
         (
             "x",
-            "get k\r\ndelete k\r\nget k\r\n".into(),
-            "VALUE k 7 1\r\nx\r\nEND\r\nDELETED\r\nEND\r\n".into(),
+            "get k\r\ndelete k\r\nget k\r\n",
+            "VALUE k 7 1\r\nx\r\nEND\r\nDELETED\r\nEND\r\n",
         ),
         (
             "x",
-            "get k\r\nflush_all\r\nget k\r\nversion\r\n".into(),
-            "VALUE k 7 1\r\nx\r\nEND\r\nOK\r\nEND\r\nVERSION 1.6.45\r\n".into(),
+            "get k\r\nflush_all\r\nget k\r\nversion\r\n",
+            "VALUE k 7 1\r\nx\r\nEND\r\nOK\r\nEND\r\nVERSION 1.6.45\r\n",
         ),
         (
             "1",
-            "incr k 1\r\nincr k 1\r\nincr k 1 noreply\r\nget k\r\n".into(),
-            "2\r\n3\r\nVALUE k 7 1\r\n4\r\nEND\r\n".into(),
+            "incr k 1\r\nincr k 1\r\nincr k 1 noreply\r\nget k\r\n",
+            "2\r\n3\r\nVALUE k 7 1\r\n4\r\nEND\r\n",
         ),
     ];
     for (rig_settings, node) in rigs() {
-        commands_answer(&rig_settings, node, &cases);
+        commands_answer(&rig_settings, node, cases);
     }
 }
 
 /// Commands, the value of `k`, and the answers.
-fn commands_answer(rig_settings: &RigSettings, node: usize, cases: &[(&str, String, String)]) {
+fn commands_answer(rig_settings: &RigSettings, node: usize, cases: &[(&str, &str, &str)]) {
     let (mut waited, mut afar) = (0, 0);
-    for (value, input, expected) in cases {
+    for &(value, input, expected) in cases {
         let mut rig = Rig::new(rig_settings);
         let id = rig.connect_to(node);
         let store = format!("set k 7 0 {}\r\n{value}\r\n", value.len());
-        assert_eq!(rig.ask(id, store.as_bytes()), b"STORED\r\n");
+        rig.expect(id, store.as_bytes(), "STORED\r\n");
         rig.press(id, &[b"k"], value.len());
         rig.send(id, input.as_bytes());
         waited += usize::from(!rig.idle(id));
         rig.settle();
         let answer = String::from_utf8(rig.answers(id)).expect("text");
-        assert_eq!(answer, *expected, "{input:?}");
+        assert_eq!(answer, expected, "{input:?}");
         afar += rig.read_afar();
     }
     let reads = rig_settings.shards > 1 && rig_settings.fails == 0;
@@ -223,7 +193,7 @@ fn binary_commands_on_flash_items() {
 fn binary_commands_answer(rig_settings: &RigSettings, node: usize) {
     let mut rig = Rig::new(rig_settings);
     let text = rig.connect_to(node);
-    assert_eq!(rig.ask(text, b"set k 7 0 2\r\n40\r\n"), b"STORED\r\n");
+    rig.expect(text, b"set k 7 0 2\r\n40\r\n", "STORED\r\n");
     rig.press(text, &[b"k"], 2);
     let id = rig.connect_to(node);
     let get = packet(0x0c, b"k", &[], b"", 0);
@@ -235,14 +205,14 @@ fn binary_commands_answer(rig_settings: &RigSettings, node: usize) {
         .into_iter()
         .chain([0; 4])
         .collect();
-    let answer = rig.ask(id, &packet(0x05, b"k", &incr, b"", 0));
+    let answer = rig.ask(id, packet(0x05, b"k", &incr, b"", 0));
     assert_eq!(&answer[24..], &42u64.to_be_bytes());
-    let answer = rig.ask(id, &packet(0x0e, b"k", &[], b"!", 0));
+    let answer = rig.ask(id, packet(0x0e, b"k", &[], b"!", 0));
     assert_eq!(answer[6..8], [0, 0]);
-    let answer = rig.ask(id, &packet(0x1d, b"k", &5u32.to_be_bytes(), b"", 0));
+    let answer = rig.ask(id, packet(0x1d, b"k", &5u32.to_be_bytes(), b"", 0));
     assert_eq!(&answer[24..], b"\0\0\0\x0742!");
     rig.advance(6);
-    let answer = rig.ask(id, &packet(0x00, b"k", &[], b"", 0));
+    let answer = rig.ask(id, packet(0x00, b"k", &[], b"", 0));
     assert_eq!(answer[6..8], [0, 1]);
 }
 
@@ -277,7 +247,7 @@ fn what_is_created_while_another_looks_is_there() {
     for ((one, first), (other, second), left) in cases {
         let mut rig = Rig::new(&flash_rig());
         let id = rig.connect();
-        assert_eq!(rig.ask(id, b"set k 0 5 1\r\nx\r\n"), b"STORED\r\n");
+        rig.expect(id, b"set k 0 5 1\r\nx\r\n", "STORED\r\n");
         rig.press(id, &[b"k"], 1);
         rig.advance(6);
         let (a, b) = (rig.connect(), rig.connect());
@@ -327,11 +297,11 @@ fn walks_list_items_on_flash() {
         for n in 0..60 {
             let (value, expiry) = (value(n), if n % 3 == 0 { 50 } else { 0 });
             let set = format!("set {} {n} {expiry} {}\r\n{value}\r\n", key(n), value.len());
-            assert_eq!(rig.ask(id, set.as_bytes()), b"STORED\r\n");
+            rig.expect(id, set.as_bytes(), "STORED\r\n");
         }
         let all: Vec<String> = (0..60).map(key).collect();
         let listed = |rig: &mut Rig, command: &str| {
-            let answer = rig.ask(id, format!("{command}\r\n").as_bytes());
+            let answer = rig.ask(id, format!("{command}\r\n"));
             let text = String::from_utf8(answer).unwrap();
             let lines = text.strip_suffix("END\r\n").expect("it has an end");
             let lines = lines.strip_prefix("OK\r\n").unwrap_or(lines);
@@ -424,7 +394,7 @@ fn a_stalled_read_of_another_shard_is_handed_over() {
     let [_, (rig_settings, node), _] = rigs();
     let mut rig = Rig::new(&rig_settings);
     let id = rig.connect_to(node);
-    assert_eq!(rig.ask(id, b"set k 7 0 1\r\nx\r\n"), b"STORED\r\n");
+    rig.expect(id, b"set k 7 0 1\r\nx\r\n", "STORED\r\n");
     rig.press(id, &[b"k"], 1);
     rig.settle();
     let device = rig.nodes[node].queue.devices()[0].clone();
@@ -465,7 +435,7 @@ fn a_get_of_another_shards_flash_takes_effect_at_its_look_up() {
         let [_, (rig_settings, node), _] = rigs();
         let mut rig = Rig::new(&rig_settings);
         let id = rig.connect_to(node);
-        assert_eq!(rig.ask(id, b"set k 7 0 1\r\nx\r\n"), b"STORED\r\n");
+        rig.expect(id, b"set k 7 0 1\r\nx\r\n", "STORED\r\n");
         rig.press(id, &[b"k"], 1);
         let device = rig.nodes[node].queue.devices()[0].clone();
         let other = rig.connect_to(1 - node);
@@ -494,7 +464,7 @@ fn a_get_is_not_handed_over_into_a_value() {
     let [_, _, (rig_settings, node)] = rigs();
     let mut rig = Rig::new(&rig_settings);
     let id = rig.connect_to(node);
-    assert_eq!(rig.ask(id, b"set k 7 0 1\r\nx\r\n"), b"STORED\r\n");
+    rig.expect(id, b"set k 7 0 1\r\nx\r\n", "STORED\r\n");
     rig.press(id, &[b"k"], 1);
     let shard_of = |key: &str| Key::new(key.as_bytes(), HashSeed::default()).shard(2);
     let names = (0..).map(|n| format!("other{n}"));

@@ -27,7 +27,7 @@ fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
     let items = 20_000;
     for n in 0..items {
         let key = format!("{n:05}:{}", "k".repeat(200));
-        rig.ask(id, format!("set {key} 0 0 1\r\nx\r\n").as_bytes());
+        rig.ask(id, format!("set {key} 0 0 1\r\nx\r\n"));
     }
     for n in 0..5000 {
         let entry = senko_server::shared::ConnEntry::new(
@@ -117,7 +117,7 @@ fn bytes_that_are_joined_count_against_the_turn() {
     let id = rig.connect();
     let large = "x".repeat(900_000);
     for (command, len) in [("append", 30), ("prepend", 31)] {
-        rig.ask(id, format!("set k 0 0 900000\r\n{large}\r\n").as_bytes());
+        rig.ask(id, format!("set k 0 0 900000\r\n{large}\r\n"));
         let one = format!("{command} k 0 0 1\r\ny\r\n");
         let (taken, state, _) = rig.one_turn(id, one.repeat(20).as_bytes(), Window::Wide, 0);
         assert!(
@@ -136,7 +136,7 @@ fn where_memory_is_scarce_an_answer_copies_little() {
     let mut rig = wide_rig(1);
     let id = rig.connect();
     let value = "x".repeat(32_000);
-    rig.ask(id, format!("set k 0 0 32000\r\n{value}\r\n").as_bytes());
+    rig.ask(id, format!("set k 0 0 32000\r\n{value}\r\n"));
     for remote in [false, true] {
         for command in [
             "get k", "gets k", "gat 0 k", "gats 0 k", "mg k v", "mg k v t",
@@ -168,7 +168,7 @@ fn no_read_begins_whose_copy_has_no_room() {
     let id = rig.connect();
     let value = "x".repeat(20_000);
     for key in ["k", "l"] {
-        rig.ask(id, format!("set {key} 0 0 20000\r\n{value}\r\n").as_bytes());
+        rig.ask(id, format!("set {key} 0 0 20000\r\n{value}\r\n"));
     }
     rig.press(id, &[b"k", b"l"], 20_000);
     let frame = 5 * 4096;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Certificates made for a test, and clients that check the server's.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -14,13 +15,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    SupportedProtocolVersion,
+    StreamOwned, SupportedProtocolVersion,
 };
 use senko_server::settings::TlsSettings;
 
-use crate::serve::client::Scratch;
-
-pub use crate::serve::client::PATIENCE;
+use crate::serve::client::{Client, Scratch, open};
 
 /// A CA, and a folder with the certificates that it signed.
 pub struct Authority {
@@ -123,6 +122,14 @@ pub fn trusting(
     })
 }
 
+/// Runs openssl in this folder.
+pub fn openssl(folder: &Path, line: &str) {
+    let mut openssl = Command::new("openssl");
+    let done = openssl.args(line.split(' ')).current_dir(folder).output();
+    let done = done.expect("openssl is installed");
+    assert!(done.status.success(), "{line}: {done:?}");
+}
+
 /// Takes any certificate.
 #[derive(Debug)]
 struct Anyone;
@@ -167,90 +174,22 @@ impl ServerCertVerifier for Anyone {
 pub const ALL: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
 /// A connection with TLS.
-pub struct Secure {
-    pub link: ClientConnection,
-    pub socket: TcpStream,
-}
+pub type Secure = Client<StreamOwned<ClientConnection, TcpStream>>;
 
 impl Secure {
-    pub fn to(address: SocketAddr, config: &Arc<ClientConfig>) -> Secure {
-        let name = ServerName::try_from("localhost").unwrap();
-        let socket = TcpStream::connect(address).unwrap();
-        socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Secure {
-            link: ClientConnection::new(Arc::clone(config), name).unwrap(),
-            socket,
-        }
-    }
-
-    fn stream(&mut self) -> rustls::Stream<'_, ClientConnection, TcpStream> {
-        rustls::Stream::new(&mut self.link, &mut self.socket)
+    pub fn secure(address: SocketAddr, config: &Arc<ClientConfig>) -> Secure {
+        Client::over(opened(address, config).unwrap())
     }
 
     /// Completes the handshake, however the server reacts.
     pub fn shake(&mut self) -> std::io::Result<()> {
-        while self.link.is_handshaking() {
-            self.link.complete_io(&mut self.socket)?;
-        }
-        Ok(())
-    }
-
-    pub fn send(&mut self, bytes: &[u8]) {
-        self.stream().write_all(bytes).unwrap();
-    }
-
-    /// Reads exactly these bytes.
-    pub fn expect(&mut self, wanted: &[u8]) {
-        let mut got = vec![0; wanted.len()];
-        self.stream().read_exact(&mut got).unwrap();
-        if got != wanted {
-            let at = got.iter().zip(wanted).position(|(a, b)| a != b).unwrap();
-            let show = |bytes: &[u8]| {
-                String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 60)]).into_owned()
-            };
-            panic!("at {at}: {:?} instead of {:?}", show(&got), show(wanted));
-        }
-    }
-
-    pub fn ask(&mut self, request: &str, answer: &str) {
-        self.send(request.as_bytes());
-        self.expect(answer.as_bytes());
-    }
-
-    pub fn store(&mut self, key: &str, value: &[u8]) {
-        self.send(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
-        self.send(value);
-        self.ask("\r\n", "STORED\r\n");
-    }
-
-    pub fn get(&mut self, key: &str, value: &[u8]) {
-        self.send(format!("get {key}\r\n").as_bytes());
-        self.expect(format!("VALUE {key} 0 {}\r\n", value.len()).as_bytes());
-        self.expect(value);
-        self.expect(b"\r\nEND\r\n");
-    }
-
-    /// A number of `stats`.
-    pub fn stat(&mut self, name: &str) -> u64 {
-        self.send(b"stats\r\n");
-        let mut text = Vec::new();
-        while !text.ends_with(b"END\r\n") {
-            let mut buf = [0; 4096];
-            let n = self.stream().read(&mut buf).unwrap();
-            assert!(n > 0, "the connection ended");
-            text.extend_from_slice(&buf[..n]);
-        }
-        let text = String::from_utf8(text).unwrap();
-        let prefix = format!("STAT {name} ");
-        let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
-        line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+        shake(&mut self.stream)
     }
 
     /// Reads to the end; returns whether the server announced it.
     pub fn rest(&mut self) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
-        match self.stream().read_to_end(&mut all) {
+        match self.stream.read_to_end(&mut all) {
             Ok(_) => (all, true),
             Err(error) => {
                 let kinds = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
@@ -259,4 +198,22 @@ impl Secure {
             }
         }
     }
+}
+
+/// A connected socket with TLS; the handshake is still to come.
+pub fn opened(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let name = ServerName::try_from("localhost").unwrap();
+    let link = ClientConnection::new(Arc::clone(config), name).unwrap();
+    Ok(StreamOwned::new(link, open(address)?))
+}
+
+/// Completes the handshake, however the server reacts.
+pub fn shake(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> std::io::Result<()> {
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(())
 }

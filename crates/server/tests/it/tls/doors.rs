@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,7 +21,7 @@ use senko_server::settings::{Settings, TlsMode, TlsSettings, TlsVerify};
 use senko_server::tls::x509::Certificate;
 
 use super::address;
-use super::client::{self, ALL, Authority, Secure};
+use super::client::{self, ALL, Authority, Secure, openssl};
 use crate::serve::client::Scratch;
 
 /// A server with one door of each kind, whose clients may resume sessions.
@@ -74,16 +73,15 @@ impl Drop for Doors {
 }
 
 /// How a client got in; `None`: it was refused.
-fn enter(door: SocketAddr, config: &Arc<ClientConfig>) -> Option<HandshakeKind> {
-    let mut client = Secure::to(door, config);
+pub(super) fn enter(door: SocketAddr, config: &Arc<ClientConfig>) -> Option<HandshakeKind> {
+    let mut client = Secure::secure(door, config);
     client.shake().ok()?;
     // With TLS 1.3 a client learns with its first answer that it was refused.
-    let mut stream = rustls::Stream::new(&mut client.link, &mut client.socket);
-    stream.write_all(b"get k\r\n").ok()?;
+    client.stream.write_all(b"get k\r\n").ok()?;
     let mut answer = [0; 5];
-    stream.read_exact(&mut answer).ok()?;
+    client.stream.read_exact(&mut answer).ok()?;
     assert_eq!(&answer, b"END\r\n");
-    client.link.handshake_kind()
+    client.stream.conn.handshake_kind()
 }
 
 /// One key encrypted the tickets of all doors. So a client without a certificate began a session at
@@ -232,12 +230,7 @@ fn a_session_ends_with_its_certificate() {
 fn certificates_that_openssl_makes_are_taken() {
     let folder = Scratch::new();
     let made = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    let run = |line: &str| {
-        let mut openssl = Command::new("openssl");
-        let done = openssl.args(line.split(' ')).current_dir(&*folder).output();
-        let done = done.expect("openssl is installed");
-        assert!(done.status.success(), "{line}: {done:?}");
-    };
+    let run = |line: &str| openssl(&folder, line);
     run("req -x509 -nodes -newkey rsa:2048 -keyout ca.key -out ca.pem -subj /CN=ca");
     for (name, kind) in [
         ("server", "rsa:2048"),
@@ -455,9 +448,7 @@ fn a_key_that_cannot_be_used_is_told_in_plain_words() {
         let line = format!(
             "req -x509 -newkey {line} -keyout {name}.key -out {name}.pem -subj /CN=localhost"
         );
-        let mut openssl = Command::new("openssl");
-        let done = openssl.args(line.split(' ')).current_dir(&*folder).output();
-        assert!(done.expect("openssl is installed").status.success());
+        openssl(&folder, &line);
     }
     let p521 = why("p521.pem", "p521.key");
     for part in [

@@ -6,21 +6,15 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use super::client::{PATIENCE, Secure};
+use super::client::{opened, shake};
 
 /// Connects, and completes the handshake.
 pub fn through(address: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<TcpStream> {
-    let name = ServerName::try_from("localhost").unwrap();
-    let socket = TcpStream::connect(address)?;
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    let link = ClientConnection::new(Arc::clone(config), name).unwrap();
-    let mut secure = Secure { link, socket };
-    secure.shake()?;
-    let Secure { mut link, socket } = secure;
+    let mut stream = opened(address, config)?;
+    shake(&mut stream)?;
+    let (mut link, socket) = stream.into_parts();
     link.set_buffer_limit(None);
     socket.set_read_timeout(None)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

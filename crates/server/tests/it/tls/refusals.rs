@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which handshakes are refused, by which alert, and in which words for the log.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use rustls::version::{TLS12, TLS13};
@@ -9,7 +8,7 @@ use rustls::{ClientConfig, ClientConnection};
 use senko_server::settings::{TlsMode, TlsSettings, TlsVerify};
 use senko_server::tls::Tls;
 
-use super::client::{self, ALL, Authority};
+use super::client::{self, ALL, Authority, openssl};
 use crate::serve::client::Scratch;
 
 /// The record of the alert `protocol_version`.
@@ -97,12 +96,7 @@ fn a_client_that_is_refused_is_told_in_plain_words() {
     let authority = Authority::new();
     let folder = Scratch::new();
     let made = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    let run = |line: String| {
-        let mut openssl = Command::new("openssl");
-        let done = openssl.args(line.split(' ')).current_dir(&*folder).output();
-        let done = done.expect("openssl is installed");
-        assert!(done.status.success(), "{line}: {done:?}");
-    };
+    let run = |line: String| openssl(&folder, &line);
     let curve = |name| format!("ec -pkeyopt ec_paramgen_curve:{name}");
     let new = |name: &str, key: &str| {
         run(format!(

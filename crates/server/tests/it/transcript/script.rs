@@ -242,14 +242,10 @@ fn answer_for(server: char, answers: &[(Option<char>, Answer)]) -> Result<Expect
         .filter(|(who, _)| who.is_none_or(|c| c == server))
         .map(|(_, a)| a)
         .collect();
-    let packets: Vec<Packet> = mine
-        .iter()
-        .filter_map(|a| {
-            if let Answer::Packet(p) = a {
-                Some(p.clone())
-            } else {
-                None
-            }
+    let packets: Vec<Packet> = (mine.iter())
+        .filter_map(|answer| match answer {
+            Answer::Packet(packet) => Some(packet.clone()),
+            _ => None,
         })
         .collect();
     if !packets.is_empty() {
@@ -259,14 +255,10 @@ fn answer_for(server: char, answers: &[(Option<char>, Answer)]) -> Result<Expect
             Err("packets and text in one answer".to_owned())
         };
     }
-    let somewhere: Vec<Text> = mine
-        .iter()
-        .filter_map(|a| {
-            if let Answer::Somewhere(t) = a {
-                Some(t.clone())
-            } else {
-                None
-            }
+    let somewhere: Vec<Text> = (mine.iter())
+        .filter_map(|answer| match answer {
+            Answer::Somewhere(text) => Some(text.clone()),
+            _ => None,
         })
         .collect();
     if !somewhere.is_empty() {
@@ -399,39 +391,10 @@ fn wildcard(rest: &str) -> Result<(Token, usize), String> {
 }
 
 /// The names of the binary protocol's commands, by number.
-const OPS: [&str; 31] = [
-    "get",
-    "set",
-    "add",
-    "replace",
-    "delete",
-    "increment",
-    "decrement",
-    "quit",
-    "flush",
-    "getq",
-    "noop",
-    "version",
-    "getk",
-    "getkq",
-    "append",
-    "prepend",
-    "stat",
-    "setq",
-    "addq",
-    "replaceq",
-    "deleteq",
-    "incrementq",
-    "decrementq",
-    "quitq",
-    "flushq",
-    "appendq",
-    "prependq",
-    "verbosity",
-    "touch",
-    "gat",
-    "gatq",
-];
+const OPS: &str = "\
+    get set add replace delete increment decrement quit flush getq noop version getk \
+    getkq append prepend stat setq addq replaceq deleteq incrementq decrementq quitq \
+    flushq appendq prependq verbosity touch gat gatq";
 
 fn parse_packet(line: &str) -> Result<Packet, String> {
     let mut packet = Packet {
@@ -468,7 +431,7 @@ fn op_number(name: &str) -> Result<u8, String> {
         "sasl_auth" => Ok(0x21),
         "gatk" => Ok(0x23),
         "gatkq" => Ok(0x24),
-        _ => match OPS.iter().position(|n| *n == name) {
+        _ => match OPS.split(' ').position(|n| n == name) {
             Some(i) => Ok(i as u8),
             None => u8::from_str_radix(name, 16).map_err(|_| format!("unknown command {name:?}")),
         },

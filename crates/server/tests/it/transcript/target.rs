@@ -2,10 +2,12 @@
 //! The servers that transcripts are played against: Debian's memcached as a child process, and
 //! senko in this process with a clock that the test drives.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,6 +18,7 @@ use senko_server::settings::{
     Admission, AdmissionRule, BackendChoice, FlashSpec, PolicyKind, Settings, TlsMode,
 };
 
+use crate::rig::{Rig, RigSettings};
 use crate::serve::client::{DEVICE_PATIENCE, PATIENCE};
 use crate::tls::client::{ALL, Authority};
 use crate::tls::proxy::through;
@@ -36,6 +39,8 @@ pub enum Kind {
         flash: bool,
         tls: bool,
     },
+    /// Sessions over this many shards, which get all bytes in pieces of this length.
+    Sessions { shards: usize, piece: usize },
 }
 
 /// The reason why there is no server.
@@ -64,6 +69,21 @@ pub enum Target {
         /// Without TLS: megabytes of other items do not need it.
         aside: SocketAddr,
     },
+    Sessions {
+        rig: Rc<RefCell<Rig>>,
+        piece: usize,
+    },
+}
+
+/// A connection to a server.
+pub enum Stream {
+    Socket(TcpStream),
+    /// A session of a rig, by its number there.
+    Session {
+        rig: Rc<RefCell<Rig>>,
+        id: u64,
+        piece: usize,
+    },
 }
 
 /// A server's certificate, and clients that trust it.
@@ -90,6 +110,16 @@ impl Target {
             Kind::Senko { io, flash, tls } => {
                 start_senko(io, flash, tls.then(Trusted::new), options)
             }
+            Kind::Sessions { shards, piece } => {
+                let mut rig_settings = RigSettings {
+                    shards,
+                    memory: 32 << 20,
+                    ..RigSettings::default()
+                };
+                apply(&mut rig_settings.settings, options).map_err(NoTarget::Failed)?;
+                let rig = Rc::new(RefCell::new(Rig::new(&rig_settings)));
+                Ok(Target::Sessions { rig, piece })
+            }
         }
     }
 
@@ -99,8 +129,18 @@ impl Target {
     }
 
     /// A connection.
-    pub fn connect(&self) -> std::io::Result<TcpStream> {
-        let (Target::Memcached { port, tls, .. } | Target::Senko { port, tls, .. }) = self;
+    pub fn open(&self) -> std::io::Result<Stream> {
+        let Target::Sessions { rig, piece } = self else {
+            return self.connect().map(Stream::Socket);
+        };
+        let (id, rig, piece) = (rig.borrow_mut().connect(), Rc::clone(rig), *piece);
+        Ok(Stream::Session { rig, id, piece })
+    }
+
+    fn connect(&self) -> std::io::Result<TcpStream> {
+        let (Target::Memcached { port, tls, .. } | Target::Senko { port, tls, .. }) = self else {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
         match tls {
             Some(tls) => through(address, &tls.clients),
@@ -115,6 +155,8 @@ impl Target {
             Target::Senko { server, .. } => {
                 server.as_ref().is_some_and(|s| !s.control().draining())
             }
+            // Each case has its own.
+            Target::Sessions { .. } => false,
         }
     }
 
@@ -125,6 +167,7 @@ impl Target {
             Target::Senko { clock, .. } => {
                 clock.fetch_add((seconds * 1000.0) as u64, Ordering::SeqCst);
             }
+            Target::Sessions { rig, .. } => rig.borrow_mut().advance_ms((seconds * 1000.0) as u64),
         }
     }
 
@@ -225,6 +268,7 @@ impl Drop for Target {
                     drop(std::fs::remove_file(path));
                 }
             }
+            Target::Sessions { .. } => {}
         }
     }
 }
