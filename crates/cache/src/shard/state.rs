@@ -3,7 +3,7 @@
 //! it lies, who holds it.
 
 use crate::arena::Handle;
-use crate::index::Slot;
+use crate::index::{Pos, Slot};
 use crate::key::Key;
 use crate::record::{self, Meta};
 use crate::shard::Shard;
@@ -41,6 +41,13 @@ impl Shard {
         self.index.remove(pos);
         self.copy_died(slot);
         true
+    }
+
+    /// The slot of a linked item.
+    pub(crate) fn slot_of(&self, item: Handle, hash: u64) -> Pos {
+        let dram = self.index.dram_slot(hash, item);
+        let found = self.index.find(hash, |slot| slot == dram);
+        found.expect("a linked item has a slot (SHARD-1)").0
     }
 
     pub fn meta(&self, item: ItemRef) -> Meta {

@@ -46,7 +46,7 @@ impl Leaving<'_> {
         if arena.flash_copy(item) != Slot::EMPTY {
             return false;
         }
-        let pages = arena.header(item).record_len().div_ceil(PAGE_SIZE) as u64;
+        let pages = arena.header(item).flash_len().div_ceil(PAGE_SIZE) as u64;
         !self.takes || self.logs.iter().all(|log| pages > log.most_pages())
     }
 }

@@ -225,3 +225,24 @@ fn pages_are_counted_as_a_shard_fills_them() {
         );
     }
 }
+
+/// Everything counts: the item's header, the rounding of its chunk, the index.
+#[test]
+fn an_item_of_116_bytes_takes_less_than_60_more_in_dram() {
+    const MEMORY: usize = 64 << 20;
+    let mut shard = Shard::new(config(MEMORY, 0)).expect("a shard");
+    let mut queue = MemoryQueue::new(0, &[(1, 8), (16, 4)], 1);
+    let mut n = 0;
+    while shard.stats().evictions == 0 {
+        store(
+            &mut shard,
+            &mut queue,
+            format!("{n:016}").as_bytes(),
+            &[b'v'; 100],
+        );
+        n += 1;
+    }
+    let over = MEMORY as f64 / shard.stats().dram_items as f64 - 116.0;
+    println!("{over:.1} bytes over key and value");
+    assert!(over < 60.0, "{over:.1}");
+}
