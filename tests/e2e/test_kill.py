@@ -30,13 +30,14 @@ ANSWER = float(os.environ.get("SENKO_KILL_ANSWER", "inf"))
 @pytest.mark.slow
 def test_killed_under_load(senko):
     print("SENKO_KILL_SEED=%d" % SEED)
-    share = {"one thread": [], "two threads": ["-t", "2"], "posix": ["--io", "posix"]}
+    share = {"one thread": [], "other threads at each start": [], "posix": ["--io", "posix"]}
     if comes_back(senko):
         share["posix"] += ["--keep-dram"]
     for n, (name, options) in enumerate(share.items()):
         # Little memory, so that a load that is short of cores fills it too: only what went to flash
         # comes back.
-        victim = Senko(senko, *options, memory=(32 if "-t" in options else 22) << 20)
+        threads = (2, 1, 3) if name.startswith("other") else (1,)
+        victim = Senko(senko, *options, memory=(22 if len(threads) == 1 else 38) << 20, threads=threads)
         try:
             report = run(victim, max(CYCLES // len(share), 1), SEED + n, progress=tell)
         except Wrong:
@@ -83,7 +84,7 @@ def test_a_kill_in_the_middle_of_a_load(senko):
     ends before its kill, because this process had to wait for a processor, is repeated."""
     keys, connections, pipeline = 150_000, 16, 8
     under_way = connections * pipeline
-    victim = Senko(senko, "-t", "2", memory=64 << 20, flash=1 << 30)
+    victim = Senko(senko, memory=64 << 20, flash=1 << 30, threads=(2, 3, 1))
     load = [senko, "load", "-s", "%s:%d" % victim.address, "--verify", "--timeout", "300s", "--keys", str(keys)]
     load += ["--value-size", "100-6000", "--vary-size", "-c", str(connections)]
     draw = random.Random(SEED)

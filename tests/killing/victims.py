@@ -4,6 +4,7 @@ with faults to order.
 """
 
 import glob
+import itertools
 import os
 import random
 import re
@@ -20,11 +21,13 @@ import servers
 class Senko:
     """`senko serve` on one port and one data folder, however often it is killed."""
 
-    def __init__(self, binary, *options, memory=32 << 20, flash=192 << 20):
+    def __init__(self, binary, *options, memory=32 << 20, flash=192 << 20, threads=(1,)):
+        """`threads`: how many each start has, in turn."""
         self.folder = tempfile.mkdtemp(prefix="senko-kill-", dir=os.environ.get("SENKO_TMP"))
         port = servers.free_port()
         self.address = ("127.0.0.1", port)
         self.process = None
+        self.threads = itertools.cycle(threads)
         # Files in shared memory that outlive it.
         self.memory = set()
         self.log = open(os.path.join(self.folder, "log"), "ab")
@@ -35,7 +38,7 @@ class Senko:
         self.command += ["--flash", "%s:%dk" % (os.path.join(self.folder, "flash"), flash >> 10), *options]
 
     def launch(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder)
+        self.process = subprocess.Popen([*self.command, "-t", str(next(self.threads))], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder)
 
     def false_start(self, seconds):
         """Starts it and kills it before anybody spoke to it, perhaps before it could."""

@@ -140,6 +140,12 @@ int senko_snapshots(senko_db *db, int (*each)(void *arg, uint64_t age_ms, uint64
 /* Reads and checks everything; calls problem, if not NULL, with a sentence for each problem.
  * SENKO_DAMAGED if there was any. */
 int senko_verify(senko_db *db, void (*problem)(void *arg, const char *sentence), void *arg);
+/* Copies everything that is committed now into a new database at a path where nothing is, while
+ * others commit. It is the path with .part until it is complete. Calls progress, if not NULL, with
+ * the number of records so far, now and then; if that returns something other than 0, the copy ends
+ * and is removed, and that is returned. */
+int senko_backup(senko_db *db, const char *path, int (*progress)(void *arg, uint64_t records),
+                 void *arg);
 
 /* Finds a table; with SENKO_CREATE, makes it if there is none. */
 int senko_table_open(senko_db *db, const char *name, unsigned flags, senko_table *table);

@@ -362,6 +362,33 @@ pub unsafe extern "C" fn senko_verify(
     })
 }
 
+/// Copies everything that is committed into a new database.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_backup(
+    db: *mut SenkoDb,
+    to: *const c_char,
+    progress: Option<unsafe extern "C" fn(*mut c_void, u64) -> c_int>,
+    arg: *mut c_void,
+) -> c_int {
+    let mut ended = 0;
+    let done = guard(|| {
+        // SAFETY: the caller's promise.
+        let (shared, to) = unsafe { (SenkoDb::of(db)?, string(to)?) };
+        let to = Path::new(OsStr::from_bytes(to.to_bytes()));
+        let going = |records| {
+            // SAFETY: the caller's function.
+            ended = progress.map_or(0, |progress| unsafe { progress(arg, records) });
+            ended == 0
+        };
+        shared.db().backup(to, going)?;
+        Ok(())
+    });
+    if ended != 0 { ended } else { done }
+}
+
 /// Finds or makes a table.
 ///
 /// # Safety

@@ -13,7 +13,7 @@ use senko_dbm::{Cached, DbmError, Durability, Options, Table};
 use crate::arguments::{self, Argument};
 use crate::at_exit;
 use crate::bytes;
-use crate::failure::{closed, error, of_opening};
+use crate::failure::{closed, error, exception, of_opening};
 use crate::guard::{Of, Owned};
 use crate::interrupt::interruptible;
 use crate::opened::{Known, Opened, Shared};
@@ -291,6 +291,26 @@ impl Database {
                  have ended, and {held} have not"
             ))),
         }
+    }
+
+    /// Copies all tables as they are now into a new database, while writes go on. Returns the
+    /// number of tables and records, and the bytes of keys and values.
+    fn backup<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
+        // A copy needs no lock: a handle of the engine keeps the database open.
+        let db = self.view.shared.on(py, |opened| Ok(opened.db.clone()))?;
+        let work = move |stop: &'static std::sync::atomic::AtomicBool| {
+            db.backup(&path, |_| !stop.load(Ordering::Relaxed))
+        };
+        let report = interruptible(py, None, work)?.map_err(exception)?;
+        let dict = PyDict::new(py);
+        for (name, count) in [
+            ("tables", report.tables),
+            ("records", report.records),
+            ("bytes", report.bytes),
+        ] {
+            dict.set_item(name, count)?;
+        }
+        Ok(dict)
     }
 
     /// Closes the database for all of its tables. Does nothing if it is closed.

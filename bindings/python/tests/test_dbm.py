@@ -97,6 +97,24 @@ def test_reorganize_shrinks_the_file(db, path):
         db.reorganize()
 
 
+def test_a_backup_is_taken_while_writes_go_on(db, tmp_path):
+    db.update({"k%04d" % n: "v" for n in range(1000)})
+    db.table("log", create=True)["1"] = "began"
+    copy = tmp_path / "copy.db"
+    with db.transaction() as tx:
+        tx["open"] = "not committed"
+        assert db.backup(copy)["records"] == 1001
+    with pytest.raises(OSError):
+        db.backup(copy)
+    assert not os.path.exists(str(copy) + ".part")
+    with dbm.open(copy, "r") as copied:
+        assert len(copied) == 1000 and copied.tables() == ["log", "main"]
+        assert "open" in db and "open" not in copied
+    with dbm.open(copy, "r") as copied:
+        with pytest.raises(OSError):
+            copied.backup(copy)
+
+
 def test_a_reorganized_database_is_the_one_that_was_opened(tmp_path, monkeypatch):
     """After a change of the folder it used to be another database, or a new one, without a word."""
     first, second = tmp_path / "first", tmp_path / "second"

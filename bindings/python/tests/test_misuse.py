@@ -232,6 +232,7 @@ DATA = {
 # Arguments that are neither: what is told where they are of another kind.
 OTHERS = {
     "dbm.open.path": ("path", lambda o: dbm.open(5, "c")),
+    "dbm.Database.backup.path": ("path", lambda o: o.db.backup(5)),
     "dbm.Database.run.fn": ("callable", lambda o: o.db.run(5)),
     "dbm.Database.update.other": ("iterable", lambda o: o.db.update(5)),
     "dbm.Table.run.fn": ("callable", lambda o: o.table.run(5)),
@@ -359,6 +360,7 @@ OF_A_DATABASE = {
     "prefix": lambda db: list(db.prefix("k")),
     "range": lambda db: list(db.range()),
     "reorganize": lambda db: db.reorganize(),
+    "backup": lambda db: db.backup("copy.db"),
     "run": lambda db: db.run(len),
     "setdefault": lambda db: db.setdefault("k"),
     "snapshot": lambda db: db.snapshot(),

@@ -4,6 +4,8 @@
 import doctest
 import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -30,6 +32,14 @@ def test_a_page_runs(page, monkeypatch, tmp_path):
         if os.environ.get("SENKO_DRAW") == "1":
             (PAGES / name).write_text(svg)
         assert (PAGES / name).read_text() == svg
+
+
+def test_the_program_of_the_guide_to_embedding(tmp_path):
+    program = PAGES.parents[1] / "examples/accounts.py"
+    command = [sys.executable, str(program), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["ann has 70", "ben has 130", "ann 3"], done.stderr
+    assert {"accounts.backup", "sessions.backup"} < set(os.listdir(tmp_path))
 
 
 def test_every_picture_is_of_a_page():

@@ -27,8 +27,10 @@ use log::{Log, NoPlace};
 use read::Reads;
 use reclaim::Reclaim;
 
-/// Kinds of queue tokens, in the top byte.
+/// A queue token has its kind in the top byte, and the number of its shard in the next: the shards
+/// of a worker share a queue.
 const TOKEN_KIND: u32 = 56;
+const TOKEN_SHARD: u32 = 48;
 pub(crate) const TOKEN_READ: u64 = 1;
 pub(crate) const TOKEN_WRITE: u64 = 2;
 pub(crate) const TOKEN_RECLAIM: u64 = 3;
@@ -37,19 +39,26 @@ pub(crate) const TOKEN_DISCARD: u64 = 4;
 pub(crate) const TOKEN_AFAR: u64 = 5;
 pub(crate) const TOKEN_PROBE: u64 = 9;
 
-pub(crate) fn token(kind: u64, value: u64) -> u64 {
-    debug_assert!(value < 1 << TOKEN_KIND);
-    kind << TOKEN_KIND | value
+pub(crate) fn token(kind: u64, shard: u8, value: u64) -> u64 {
+    debug_assert!(value < 1 << TOKEN_SHARD);
+    kind << TOKEN_KIND | u64::from(shard) << TOKEN_SHARD | value
 }
 
 /// Kind and value of a token.
 pub(crate) fn untoken(token: u64) -> (u64, u64) {
-    (token >> TOKEN_KIND, token & ((1 << TOKEN_KIND) - 1))
+    (token >> TOKEN_KIND, token & ((1 << TOKEN_SHARD) - 1))
+}
+
+/// The shard of a token.
+pub(crate) fn token_shard(token: u64) -> u8 {
+    (token >> TOKEN_SHARD) as u8
 }
 
 /// The logs of a shard, and the operations at their devices.
 #[derive(Debug)]
 pub(crate) struct Flash {
+    /// The number of the shard, for tokens.
+    shard: u8,
     logs: Vec<Log>,
     reclaims: Vec<Reclaim>,
     /// A frame for the reclaim of each log. Reads may hold all of the loop's frames, and wait for
@@ -75,12 +84,14 @@ impl Flash {
     /// The tier over these logs. `reclaim_frames` has a frame for each log, `whole_frame` is for
     /// the largest record, if every live record is kept.
     pub fn new(
+        shard: u8,
         logs: Vec<Log>,
         reclaim_frames: FramePool,
         whole_frame: FramePool,
         admitter: Admitter,
     ) -> Flash {
         Flash {
+            shard,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
             logs,
             reclaim_frames,
@@ -274,13 +285,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_its_kind_above_its_value() {
-        let largest = (1 << 56) - 1;
-        assert_eq!(token(TOKEN_RECLAIM, 5), 0x0300_0000_0000_0005);
-        assert_eq!(token(TOKEN_PROBE, largest), 0x09ff_ffff_ffff_ffff);
+    fn a_token_is_kind_shard_and_value() {
+        let largest = (1 << 48) - 1;
+        assert_eq!(token(TOKEN_RECLAIM, 0, 5), 0x0300_0000_0000_0005);
+        assert_eq!(token(TOKEN_PROBE, 7, largest), 0x0907_ffff_ffff_ffff);
         for kind in [TOKEN_READ, TOKEN_WRITE, TOKEN_DISCARD, TOKEN_PROBE] {
             for value in [0, 1, 7 | 1 << 32, largest] {
-                assert_eq!(untoken(token(kind, value)), (kind, value));
+                let token = token(kind, 255, value);
+                assert_eq!((untoken(token), token_shard(token)), ((kind, value), 255));
             }
         }
     }

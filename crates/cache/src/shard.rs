@@ -111,7 +111,7 @@ impl Shard {
         }
         if config.memory > Arena::MOST_BYTES {
             return Err(OpenError::new(
-                "a shard takes less than 64 GiB of memory: use more threads",
+                "a shard takes less than 64 GiB of memory: a cache that begins empty has more shards",
             ));
         }
         let (mut logs, base, buffers) = make_logs(&config)?;
@@ -195,9 +195,10 @@ impl Shard {
                 OpenError::new(format!("cannot map the frame of the largest item: {e}"))
             })?;
         let admitter = Admitter::new(config.admission, config.seed);
+        let number = config.shard as u8;
         let mut shard = Shard {
             dram: Dram::new(arena, policy, memory),
-            flash: Flash::new(logs, reclaim_frames, whole_frame, admitter),
+            flash: Flash::new(number, logs, reclaim_frames, whole_frame, admitter),
             stats: CacheStats::default(),
             now_ms: 0,
             now: 0,
@@ -384,7 +385,7 @@ fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> 
             )));
         }
         let log = Log::new(
-            number,
+            (config.shard as u8, number),
             slice,
             base,
             region_pages,
@@ -396,7 +397,7 @@ fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> 
     }
     if base >= 1 << 30 {
         return Err(OpenError::new(
-            "a shard takes at most 4 TiB of flash: use more threads",
+            "a shard takes at most 4 TiB of flash: a cache that begins empty has more shards",
         ));
     }
     let buffers = logs.len() * (chunks * chunk + FRAME_PAGES * PAGE_SIZE);

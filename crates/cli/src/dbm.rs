@@ -94,6 +94,9 @@ impl Wait {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Puts a record
+    #[command(after_help = "Examples:\n  \
+        senko dbm put data.db colour green\n  \
+        senko dbm put data.db --table shapes ball round")]
     Put {
         #[command(flatten)]
         place: Place,
@@ -101,12 +104,17 @@ enum Command {
         value: String,
     },
     /// Prints the value of a key
+    #[command(after_help = "Examples:\n  \
+        senko dbm get data.db colour\n  \
+        senko dbm get data.db --hex 636f6c6f7572")]
     Get {
         #[command(flatten)]
         place: Place,
         key: String,
     },
     /// Deletes keys
+    #[command(after_help = "Examples:\n  \
+        senko dbm delete data.db colour")]
     Delete {
         #[command(flatten)]
         place: Place,
@@ -114,6 +122,9 @@ enum Command {
         keys: Vec<String>,
     },
     /// Prints the records of a range, in the order of their keys
+    #[command(after_help = "Examples:\n  \
+        senko dbm range data.db --from a --to d --limit 10\n  \
+        senko dbm range data.db --reverse --json")]
     Range {
         #[command(flatten)]
         place: Place,
@@ -131,12 +142,17 @@ enum Command {
         limit: Option<u64>,
     },
     /// Lists the tables with their records
+    #[command(after_help = "Examples:\n  \
+        senko dbm tables data.db")]
     Tables(Place),
     /// Puts the records of a dump into their tables
     #[command(
         after_help = "JSON lines have the fields key and value, or key_hex, value_hex, key_base64, value_base64, and may have table. CSV has a first \
         line with the columns' names, the same ones. A dump of db_dump or mdb_dump may have several tables; one of gdbm_dump has one.\n\
-        A record without a table goes into --table. Without --whole, records loaded before an error stay, and the message counts them."
+        A record without a table goes into --table. Without --whole, records loaded before an error stay, and the message counts them.\n\n\
+        Examples:\n  \
+        senko dbm load data.db rows.jsonl\n  \
+        zcat rows.csv.gz | senko dbm load data.db --format csv --whole"
     )]
     Load {
         #[command(flatten)]
@@ -154,6 +170,9 @@ enum Command {
         batch: u32,
     },
     /// Writes the records of all tables, or of one, as of one moment
+    #[command(after_help = "Examples:\n  \
+        senko dbm dump data.db --to rows.csv\n  \
+        senko dbm dump data.db --format db_dump > rows.dump")]
     Dump {
         #[command(flatten)]
         place: Place,
@@ -166,6 +185,8 @@ enum Command {
         to: Option<PathBuf>,
     },
     /// Copies a database, which may be in use, to a new one
+    #[command(after_help = "Examples:\n  \
+        senko dbm backup data.db copy.db")]
     Backup {
         #[command(flatten)]
         place: Place,
@@ -173,8 +194,12 @@ enum Command {
         to: PathBuf,
     },
     /// Writes a database again, without dead pages
+    #[command(after_help = "Examples:\n  \
+        senko dbm compact data.db")]
     Compact(Place),
     /// Saves every record that can be read into a new database, and lists what is lost
+    #[command(after_help = "Examples:\n  \
+        senko dbm repair data.db --to saved.db")]
     Repair {
         #[command(flatten)]
         place: Place,
@@ -183,10 +208,16 @@ enum Command {
         to: PathBuf,
     },
     /// Checks every page and every long value, the superblocks, the checkpoint and the log
+    #[command(after_help = "Examples:\n  \
+        senko dbm verify data.db")]
     Verify(Place),
     /// Prints counts and sizes
+    #[command(after_help = "Examples:\n  \
+        senko dbm stats data.db --json")]
     Stats(Place),
     /// Measures: ascending keys of 4 bytes, values of 8
+    #[command(after_help = "Examples:\n  \
+        senko dbm bench /mnt/nvme/bench.db --transactions 10000 --records 100")]
     Bench {
         #[command(flatten)]
         place: Place,
@@ -216,6 +247,11 @@ pub fn main(args: &DbmArgs) -> ExitCode {
 impl Place {
     fn told(&self, error: &senko_dbm::DbmError) -> anyhow::Error {
         let (name, text) = (self.file.display().to_string(), error.to_string());
+        if matches!(error, senko_dbm::DbmError::Foreign(_))
+            && crate::begins_with(&self.file, b"SENKOKV\0")
+        {
+            return anyhow!("{name} is a store of the unordered kind: use `senko store`");
+        }
         match text.contains(&name) {
             true => anyhow!(text),
             false => anyhow!("{name}: {text}"),

@@ -39,13 +39,14 @@ use crate::units::{Bytes, Io, at_least_one, some_bytes, whole_seconds};
     could be sent in time; 2 a wrong option; 130 Ctrl-C. The results so far are printed in any case.\n\n\
     Examples:\n  \
     senko load --load --keys 1000000 --value-size 4096     write a million keys\n  \
-    senko load --get-ratio 1 --keys 1000000 --duration 30  then read them, Zipf 0.99, 64 connections\n  \
+    senko load --get-ratio 1 --keys 1000000 --duration 30\n      \
+      then read them, Zipf 0.99, 64 connections\n  \
     senko load --mix ycsb-b --rate 50000 --gaps poisson --duration 60\n      \
       an open loop: latency counts from when each request was due\n  \
-    senko load --load --keys 100000 --duration 30 --mix set=0.1,incr=0.2,append=0.1 --verify\n      \
-      counters, texts and other values; a change that was lost or half made ends with 1\n  \
+    senko load --load --keys 100000 --duration 30 \\\n      --mix set=0.1,incr=0.2,append=0.1 --verify\n      \
+      counters, texts and values; a lost or half-made change ends with 1\n  \
     senko load --load --bytes 2g --key-size etc --value-size etc --verify\n  \
-    senko load --read-back --last-bytes 1g --bytes 2g --key-size etc --value-size etc --verify --expect-found 0.99\n      \
+    senko load --read-back --last-bytes 1g --bytes 2g --key-size etc \\\n      --value-size etc --verify --expect-found 0.99\n      \
       in another process: every byte of the last gigabyte, and 99 % of its keys"
 )]
 pub struct LoadArgs {

@@ -29,7 +29,7 @@ mod together; // options of `senko serve` that have no effect with others
 mod texts; // tests of the command line as a whole
 mod units; // sizes, rates and words that options and the TOML file share
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -51,11 +51,11 @@ const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), env!("SENKO_COMMIT"));
     version = BUILD,
     about = "Key-value software made for flash memory",
     after_help = "Examples:\n  \
-        senko serve                                   a cache on 127.0.0.1:11211 with a flash file in ./senko-data\n  \
+        senko serve              a cache on 127.0.0.1:11211, its flash in ./senko-data\n  \
         senko serve -m 256 --flash /mnt/nvme/cache:100g -t 4 -l 0.0.0.0\n  \
-        senko load --help                             the load generator\n  \
-        senko store --help                            the unordered key-value store\n  \
-        senko dbm --help                              the ordered, transactional one\n\n\
+        senko load --help        the load generator\n  \
+        senko store --help       the unordered key-value store\n  \
+        senko dbm --help         the ordered, transactional one\n\n\
         If the reader closes stdout early, as head does, a command exits with 141.\n\
         Under the name memcached (a link to this binary), it accepts memcached's command line."
 )]
@@ -82,8 +82,8 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Prints the version
     Version,
-    /// Writes man pages and completions
-    #[command(hide = true)]
+    /// Writes man pages and completions for shells
+    #[command(after_help = "Examples:\n  senko manual texts")]
     Manual(manual::ManualArgs),
 }
 
@@ -149,6 +149,13 @@ fn failed(error: anyhow::Error) -> ExitCode {
         tell!("senko: {error:#}");
     }
     ExitCode::from(code)
+}
+
+/// Whether a file's first bytes are these, by which the other engine marks its files.
+fn begins_with(path: &std::path::Path, magic: &[u8; 8]) -> bool {
+    let mut first = [0; 8];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && first == *magic
 }
 
 /// Reports why a command could not do its work.

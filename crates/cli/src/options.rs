@@ -123,7 +123,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "POLICY", help_heading = "Memory")]
     pub policy: Option<Policy>,
     /// Answer with an error when memory and flash are full of live items, instead of evicting
-    #[arg(short = 'M', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Memory")]
+    #[arg(short = 'M', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Memory")]
     pub disable_evictions: Option<bool>,
 
     /// Flash file (created if missing) and its size, or a block device; may be repeated
@@ -134,18 +134,18 @@ pub struct ServeOptions {
     #[arg(long, value_name = "DIR", help_heading = "Flash")]
     pub data_dir: Option<PathBuf>,
     /// With --data-dir: a stop also saves the items of DRAM
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub keep_dram: Option<bool>,
     /// With --data-dir: begin empty if the server was down for longer, for use behind a proxy that
     /// ejects failing nodes; a plain number is seconds [default: off]
     #[arg(value_parser = absence, long, value_name = "TIME", help_heading = "Flash")]
     pub max_absence: Option<u32>,
-    /// Start with an empty cache, whatever --data-dir or --flash contain (another format, size,
-    /// device or number of threads; files of another directory)
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    /// Start with an empty cache, whatever --data-dir or --flash contain (another format, size
+    /// or device; files of another directory)
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub reinit: Option<bool>,
     /// DRAM only
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub no_flash: Option<bool>,
     /// Bytes written and reclaimed at a time [default: 16m, less when memory is small]
     #[arg(long, value_name = "SIZE", help_heading = "Flash")]
@@ -164,20 +164,20 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1_u8, 3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
     /// When a region is reclaimed, drop its hit items too instead of writing them again
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub no_reinsert: Option<bool>,
     /// How long a worker polls for the end of a flash read before it sleeps; 0 to sleep at once
     /// [default: 20]
     #[arg(long, value_name = "US", value_parser = |text: &str| within(text, 0, MOST_SPIN_US), help_heading = "Flash")]
     pub spin_us: Option<u32>,
     /// Pass discards on to a block device
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub discard: Option<bool>,
     /// Record every operation that reaches the flash devices to FILE
     #[arg(long, value_name = "FILE", help_heading = "Flash")]
     pub trace: Option<PathBuf>,
 
-    /// Worker threads, one shard each [default: 1]
+    /// Worker threads; a data directory may be started with any number [default: 1]
     #[arg(value_parser = count::<usize>, short = 't', long, value_name = "N", help_heading = "Running")]
     pub threads: Option<usize>,
     /// Sample one lookup in N for the list of hot keys: `stats hotkeys`, and the admin page
@@ -208,26 +208,26 @@ pub struct ServeOptions {
     pub pidfile: Option<PathBuf>,
     /// Leave core dumps, as large as the hard limit allows. They have keys, values, passwords and
     /// the keys of TLS; without this option there are none
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Running")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Running")]
     pub core_dumps: Option<bool>,
     /// Run in the background
-    #[arg(short = 'd', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Running")]
+    #[arg(short = 'd', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Running")]
     pub daemon: Option<bool>,
 
     /// Speak only ascii or binary [default: auto: each connection's first byte decides]
     #[arg(short = 'B', long, value_name = "PROTOCOL", help_heading = "Protocol")]
     pub protocol: Option<Protocol>,
     /// Turn CAS off
-    #[arg(short = 'C', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
+    #[arg(short = 'C', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Protocol")]
     pub disable_cas: Option<bool>,
     /// Refuse flush_all
-    #[arg(short = 'F', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
+    #[arg(short = 'F', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Protocol")]
     pub disable_flush_all: Option<bool>,
     /// Allow the shutdown command
-    #[arg(short = 'A', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
+    #[arg(short = 'A', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Protocol")]
     pub enable_shutdown: Option<bool>,
     /// Refuse what shows keys: stats cachedump, stats detail, stats hotkeys, lru_crawler metadump
-    #[arg(short = 'X', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
+    #[arg(short = 'X', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Protocol")]
     pub disable_dumping: Option<bool>,
 }
 

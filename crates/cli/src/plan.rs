@@ -49,7 +49,7 @@ const PLACED: u64 = 4096;
       keys as Zipf has them\n  \
     senko plan keys.trace.gz --hit 90% --dram-price 4 --flash-price 0.1\n  \
     senko plan --ratios --paper\n      \
-      flash for each byte of DRAM: by price, in a machine, for an index (paper A, chapter 8)\n\n\
+      flash for each byte of DRAM by price, machine and index (paper A, 8)\n\n\
     Hits and writes are those of small simulations of both tiers of senko serve, with a part of the items. Hits are counted over the gets of a trace; each miss is stored, and each set.")]
 pub struct PlanArgs {
     /// A trace of keys, compressed or not

@@ -37,14 +37,14 @@ const SECOND_SIGNAL: Duration = Duration::from_secs(5);
       listens on 127.0.0.1:11211, with a flash file of 4 GiB in ./senko-data\n  \
     senko serve -m 256 --flash /mnt/nvme/cache:100g\n      \
       256 MiB of memory in all, 100 GiB of flash\n  \
-    senko serve -l 0.0.0.0 -t 4 -c 10000 --flash /dev/nvme1n1 --flash-write-budget 2t/day\n      \
-      four shards on a whole device that is to live for years\n  \
+    senko serve -l 0.0.0.0 -t 4 --flash /dev/nvme1n1 --flash-write-budget 2t/day\n      \
+      four threads on a whole device that is to live for years\n  \
     senko serve --data-dir /var/lib/senko --flash /mnt/nvme/cache:100g --keep-dram\n      \
-      comes back with all it had after a stop, with what is on flash after a kill\n  \
+      comes back with all it had after a stop, with its flash after a kill\n  \
     senko serve --no-flash -s /run/senko.sock\n      \
       DRAM only, on a Unix socket\n  \
     senko serve --config senko.toml\n      \
-      the same options from a file: memory = \"4g\", flash = [\"/mnt/a:1t\", \"/mnt/b:1t\"]")]
+      the same options from a file, as memory = \"4g\"")]
 pub struct ServeArgs {
     #[command(flatten)]
     options: ServeOptions,

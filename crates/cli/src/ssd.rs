@@ -33,9 +33,9 @@ use crate::units::{at_least_one, factor, limit, size_text, some_bytes_text};
     after_help = "A workload is a trace's file (any of the formats that `senko ssd parts` lists, compressed or not; - is stdin), or a generator:\n  \
     uniform, zipf, seq or hotcold with options, phases apart by /, as in zipf:theta=0.9,count=1e6/seq:count=1e5,size=64k\n\n\
     Examples:\n  \
-    senko ssd run Financial1.spc --fold compact:extent=64k --profile paper-1gb --buffer lru\n  \
-    senko ssd compare Financial1.spc uniform:count=200k --fold modulo --profile paper-1gb --ftl bast --ftl fast --buffer none --buffer bplru --buffer adaptive\n  \
-    senko ssd lifetime zipf:writes=0.5,rate=1000,count=1e6 --precondition random:1x\n  \
+    senko ssd run Financial1.spc --fold compact:extent=64k --profile paper-1gb\n  \
+    senko ssd compare Financial1.spc uniform:count=200k --fold modulo \\\n      --profile paper-1gb --ftl bast --ftl fast --buffer none --buffer adaptive\n  \
+    senko ssd lifetime zipf:rate=1k,count=1e6 --precondition random:1x\n  \
     senko ssd trace plot Financial1.spc -o requests.svg\n  \
     senko ssd transfer --drives 4"
 )]
@@ -47,10 +47,19 @@ pub struct SsdArgs {
 #[derive(Debug, Subcommand)]
 enum SsdCommand {
     /// Runs a workload on a simulated drive
+    #[command(after_help = "Examples:\n  \
+        senko ssd run zipf:rate=2000,count=200k,pages=100k --precondition 90\n  \
+        senko ssd run Financial1.spc --fold modulo --plot-responses times.svg")]
     Run(Box<run::RunArgs>),
     /// Runs every combination of translation layers, write buffers and workloads
+    #[command(after_help = "Examples:\n  \
+        senko ssd compare a.csv --fold modulo --profile nvme-512gb --profile tlc-256gb\n  \
+        senko ssd compare b.spc --fold modulo --buffer none --buffer lru --plot b.svg")]
     Compare(Box<compare::CompareArgs>),
     /// Says how long a drive lives under a workload
+    #[command(after_help = "Examples:\n  \
+        senko ssd lifetime zipf:rate=2k,count=1m,pages=250k --profile paper-1gb \\\n      \
+        --ftl page --rounds 3")]
     Lifetime(Box<run::LifetimeArgs>),
     /// Says in plain words what a run did and why
     Explain(Box<explain::ExplainArgs>),
@@ -59,10 +68,15 @@ enum SsdCommand {
     /// The direct transfer engine as a queueing model: answers a second and response times
     Transfer(transfer::TransferArgs),
     /// Lists profiles, translation layers, write buffers and trace formats with their options
+    #[command(after_help = "Examples:\n  senko ssd parts\n  \
+        senko ssd parts --profile nvme-512gb > mine.toml")]
     Parts {
         /// One JSON object a line
         #[arg(long)]
         json: bool,
+        /// Prints the file of this profile instead, as a start for one of your own
+        #[arg(long, value_name = "PROFILE", conflicts_with = "json")]
+        profile: Option<String>,
     },
 }
 
@@ -75,7 +89,11 @@ pub fn main(args: SsdArgs) -> Result<()> {
         SsdCommand::Explain(args) => explain::main(&args),
         SsdCommand::Trace(args) => trace::main(args),
         SsdCommand::Transfer(args) => transfer::main(&args),
-        SsdCommand::Parts { json } => print::parts(json),
+        SsdCommand::Parts {
+            profile: Some(name),
+            ..
+        } => print::profile(&name),
+        SsdCommand::Parts { json, .. } => print::parts(json),
     }?;
     // The results up to the signal are printed; the exit code says that they are incomplete.
     match Interrupted::now() {

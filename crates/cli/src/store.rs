@@ -144,8 +144,11 @@ where
 
 /// The error with the file's name before it, unless it names a file itself.
 fn told(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
-    let name = path.display().to_string();
+    let (name, path) = (path.display().to_string(), path.to_owned());
     move |error| {
+        if matches!(error, StoreError::Foreign(_)) && crate::begins_with(&path, b"SENKODB\0") {
+            return anyhow!("{name} is a database of the ordered kind: use `senko dbm`");
+        }
         if matches!(error, StoreError::Stopped)
             && let Some(interrupted) = Interrupted::now()
         {

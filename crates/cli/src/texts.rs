@@ -94,6 +94,60 @@ fn every_example_parses() {
     assert!(parsed > 80, "{parsed} are too few: are all found?");
 }
 
+/// At 80 columns clap broke examples within words, so that they could not be pasted; and most
+/// commands of the DBM had none.
+#[test]
+fn every_command_has_examples_that_fit_a_terminal() {
+    for (name, command) in commands() {
+        if command.has_subcommands() || name == "senko version" {
+            continue;
+        }
+        let help = command.get_after_help().map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        let (_, examples) = help.split_once("Examples:\n").expect(&name);
+        for line in examples.lines().take_while(|line| !line.is_empty()) {
+            assert!(line.len() <= 80, "{name}: {line}");
+        }
+    }
+}
+
+/// The reference of the server's options has a row for each, with the default that the help says.
+#[test]
+fn the_page_of_options_has_them_all() {
+    let page = include_str!("../../../docs/cache/options.md");
+    let all = commands();
+    let (_, serve) = all.iter().find(|(name, _)| name == "senko serve").unwrap();
+    for arg in serve.get_arguments() {
+        let Some(long) = arg.get_long().filter(|long| *long != "help") else {
+            continue;
+        };
+        let short = arg.get_short().map(|short| format!(", `-{short}`"));
+        let start = format!("| `--{long}`{} | ", short.unwrap_or_default());
+        let row = page.lines().find(|line| line.starts_with(&start));
+        let row = row.unwrap_or_else(|| panic!("no row begins with {start}"));
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let said = help
+            .split_once("[default: ")
+            .and_then(|(_, rest)| rest.split_once(']'));
+        if let Some((default, _)) = said {
+            let default = default.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                row[start.len()..].starts_with(&format!("{default} |")),
+                "{default}: {row}"
+            );
+        }
+    }
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| `--"))
+        .count();
+    let have = serve
+        .get_arguments()
+        .filter(|arg| arg.get_long() != Some("help"))
+        .count();
+    assert_eq!(rows, have, "a row is of an option that is gone");
+}
+
 /// The kinds of value names, each with texts that mean the same and that every option of the kind
 /// accepts. A number is 2 here, which lies in every option's range.
 const NUMBERS: &[(&str, &[&str])] = &[

@@ -84,10 +84,10 @@ pub struct FlashFile {
     /// Dropped before the file is closed: a ring may keep the file open for a moment longer, and
     /// a process that meets its lock then waits.
     _sign: Option<lock::Sign>,
-    file: File,
-    /// Dropped after the file was closed, so that a refused process no longer finds the file on
-    /// this process's list.
+    /// Dropped before the file is closed: if it was removed, the kernel may give its inode to
+    /// another file at once. Who opens this one in between waits for the lock.
     _held: Option<lock::HeldLock>,
+    file: File,
     /// See [`fork_count::forks`].
     forks: u32,
     path: PathBuf,

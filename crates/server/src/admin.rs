@@ -197,6 +197,7 @@ impl Drop for Admin {
 mod tests {
     use super::*;
     use crate::settings::Settings;
+    use crate::shards::Deal;
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpStream};
 
@@ -235,7 +236,7 @@ mod tests {
         let health = || get(port, "/healthz");
         assert!(health().starts_with("HTTP/1.1 503 ") && health().ends_with("\r\n\r\nstarting\n"));
         assert!(get(port, "/metrics").starts_with("HTTP/1.1 503 "));
-        let shared = Arc::new(Shared::new(Settings::default(), 1, 0));
+        let shared = Arc::new(Shared::new(Settings::default(), Deal::new(1, 1), 0));
         admin.serving(Arc::clone(&shared), report());
         assert!(health().starts_with("HTTP/1.1 200 ") && health().ends_with("\r\n\r\nserving\n"));
         assert!(get(port, "/metrics").contains("\nsenko_threads 1\n"));

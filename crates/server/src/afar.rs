@@ -20,8 +20,10 @@
 
 use std::collections::VecDeque;
 
-use senko_cache::{AfarRead, Done, Fetched, FlashRef, Key, Shard, Want};
+use senko_cache::{AfarRead, Done, Fetched, FlashRef, Key, Want};
 use senko_io::{Completion, PageBuf, Queue};
+
+use crate::shards::Shards;
 
 /// The longest time at the device: the pause of a device for which other waits have patience.
 const LATE_MS: u64 = 1000;
@@ -56,7 +58,7 @@ impl Afar {
     pub(crate) fn begin<Q: Queue>(
         &self,
         queue: &mut Q,
-        (own, there): (&Shard, &mut Shard),
+        (own, there): (&Shards, &mut Shards),
         key: &Key<'_>,
         at: FlashRef,
         want: Want,
@@ -86,7 +88,7 @@ impl Afar {
     }
 
     /// Takes a completion of the queue: of such a read, or of this worker's own shard.
-    pub fn on_disk<Q: Queue>(&mut self, own: &mut Shard, queue: &mut Q, completion: Completion) {
+    pub fn on_disk<Q: Queue>(&mut self, own: &mut Shards, queue: &mut Q, completion: Completion) {
         let Some(number) = AfarRead::number(&completion) else {
             return own.on_disk(queue, completion);
         };
@@ -111,12 +113,12 @@ impl Afar {
 
     /// The next read that ended, of either kind. [`Fetched::Changed`] for a read of another shard:
     /// the command must be handed over.
-    pub fn next_done<Q: Queue>(&mut self, own: &mut Shard, queue: &mut Q) -> Option<Done> {
+    pub fn next_done<Q: Queue>(&mut self, own: &mut Shards, queue: &mut Q) -> Option<Done> {
         (self.ended.pop_front()).or_else(|| own.next_done(queue))
     }
 
     /// AFAR-4: gives up reads that are late; then the shard's work that is due.
-    pub fn tick<Q: Queue>(&mut self, own: &mut Shard, queue: &mut Q) {
+    pub fn tick<Q: Queue>(&mut self, own: &mut Shards, queue: &mut Q) {
         let now_ms = own.steady_ms();
         if now_ms >= self.next_look_ms {
             self.next_look_ms = now_ms + LOOK_MS;

@@ -251,6 +251,7 @@ pub(crate) fn run(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
+    ctx.shard.turn_to(req.key.hash);
     match req.op {
         Op::Get {
             touch,

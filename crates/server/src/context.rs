@@ -4,13 +4,14 @@
 //!
 //! A worker makes a [`Ctx`] for each call of a session. The session passes it to its commands.
 
-use senko_cache::{Key, Shard};
+use senko_cache::Key;
 use senko_io::Queue;
 
 use crate::afar::Afar;
 use crate::hot::HotKeys;
 use crate::latency::Waited;
 use crate::protocol::number::expiry;
+use crate::shards::Shards;
 use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
 
 /// Most waiting replies of a connection.
@@ -23,23 +24,23 @@ const SMALL_QUEUE_BYTES: usize = 16 << 10;
 
 /// Sends commands to the workers of other shards.
 pub trait Router {
-    /// Sends bytes to the virtual connection at `shard` for connection `conn`: a whole command, or
+    /// Sends bytes to the virtual connection at `worker` for connection `conn`: a whole command, or
     /// the next part of its value. They arrive in the order of the calls. Each command is answered
     /// with one unit.
-    fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]);
+    fn forward(&mut self, worker: usize, conn: u64, bytes: &[u8]);
 
-    /// Returns a pin to another shard, by that shard's number for it.
-    fn unpin(&mut self, shard: usize, pin: u64);
+    /// Returns a pin to another worker, by that worker's number for it.
+    fn unpin(&mut self, worker: usize, pin: u64);
 
     /// Says that the rest of the last forwarded value of this connection will not come. Its command
     /// must be refused.
-    fn give_up(&mut self, shard: usize, conn: u64);
+    fn give_up(&mut self, worker: usize, conn: u64);
 }
 
 /// The state that a session uses while it runs.
 pub struct Ctx<'a, Q: Queue> {
-    /// This worker's shard.
-    pub shard: &'a mut Shard,
+    /// This worker's shards.
+    pub shard: &'a mut Shards,
     /// Its devices.
     pub queue: &'a mut Q,
     /// What all workers see.
@@ -50,7 +51,7 @@ pub struct Ctx<'a, Q: Queue> {
     pub cursor: &'a mut Cursor,
     /// The way to other shards.
     pub router: &'a mut dyn Router,
-    /// This worker's shard number.
+    /// This worker's number.
     pub me: usize,
     /// The connection's number, below 2^48. A fetch's user number is this and 16 bits of the
     /// session's own.
@@ -76,14 +77,11 @@ impl<Q: Queue> Ctx<'_, Q> {
         expiry(exptime, self.shard.now(), self.shared.started)
     }
 
-    /// The shard that owns the key, if it is not this worker's shard.
+    /// The worker that owns the key's shard, if it is another one.
     #[inline]
-    pub(crate) fn other_shard(&self, key: &Key<'_>) -> Option<usize> {
-        if self.shared.shards == 1 {
-            return None;
-        }
-        let shard = key.shard(self.shared.shards);
-        (shard != self.me).then_some(shard)
+    pub(crate) fn other_worker(&self, key: &Key<'_>) -> Option<usize> {
+        let worker = self.shared.deal.worker_of(key.hash);
+        (worker != self.me).then_some(worker)
     }
 
     /// Takes a turn of heavy work; false if none is left in this round.

@@ -24,9 +24,10 @@ pub mod server; // start, run, drain
 mod seldom; // log lines that clients can cause
 pub mod session; // one connection's commands: parse, run, wait, answer
 pub mod settings; // all settings, in one struct
+pub mod shards; // the shards of a worker, and how shards are dealt to workers
 pub mod shared; // the state of all workers: settings, statistics, flush and shutdown requests
 mod small_file; // reads certificates and passwords, and never waits long
-pub mod parked; // the place of a shard while its worker waits, where other workers can read it
+pub mod parked; // the place of a worker's shards while it waits, where other workers can read it
 pub mod watch; // connections of watchers
 pub mod tls; // the server's certificate, and the cipher of one connection
 pub mod worker; // one thread: event loop, shard, connections

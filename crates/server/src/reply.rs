@@ -69,22 +69,25 @@ pub struct Lent {
     pin: u64,
 }
 
-/// A pin of another worker's shard, as one number that also names the shard.
-pub fn pin_of(shard: usize, pin: u64) -> u64 {
-    debug_assert!(pin >> 32 == 0);
-    (shard as u64 + 1) << 32 | pin
+/// A pin of another worker's shard, as one number that also names the worker.
+pub fn pin_of(worker: usize, pin: u64) -> u64 {
+    debug_assert!(pin >> WORKER_BITS == 0);
+    (worker as u64 + 1) << WORKER_BITS | pin
 }
 
-/// The shard, and that shard's number for the pin; no shard for a pin of this worker's own shard.
-pub fn shard_of(pin: u64) -> (Option<usize>, u64) {
-    let shard = (pin >> 32) as usize;
-    (shard.checked_sub(1), pin & u64::from(u32::MAX))
+/// The worker, and that worker's number for the pin; no worker for a pin of this worker's own.
+pub fn worker_of(pin: u64) -> (Option<usize>, u64) {
+    let worker = (pin >> WORKER_BITS) as usize;
+    (worker.checked_sub(1), pin & ((1 << WORKER_BITS) - 1))
 }
+
+/// Below it a pin has the number of its shard and the shard's own number for it.
+const WORKER_BITS: u32 = 48;
 
 impl Answer {
     /// The answer's pins, as another worker names them.
-    pub fn pins(&self, shard: usize) -> impl Iterator<Item = u64> {
-        self.lent.iter().map(move |lent| pin_of(shard, lent.pin))
+    pub fn pins(&self, worker: usize) -> impl Iterator<Item = u64> {
+        self.lent.iter().map(move |lent| pin_of(worker, lent.pin))
     }
 
     /// Removes the `END` at its end.
@@ -149,7 +152,7 @@ impl Reply {
     }
     /// Appends another shard's answer. If this reply has no bytes yet, it takes the answer's
     /// buffer, and its own empty one is returned.
-    pub fn take(&mut self, answer: Answer, shard: usize) -> Vec<u8> {
+    pub fn take(&mut self, answer: Answer, worker: usize) -> Vec<u8> {
         let Answer { bytes, lent } = answer;
         if lent.is_empty() && self.is_empty() && self.taken == 0 {
             return std::mem::replace(&mut self.bytes, bytes);
@@ -162,7 +165,7 @@ impl Reply {
             self.parts.push_back(Part::Pinned {
                 ptr: std::ptr::with_exposed_provenance(lent.address),
                 len: lent.len,
-                pin: pin_of(shard, lent.pin),
+                pin: pin_of(worker, lent.pin),
             });
         }
         self.bytes.extend_from_slice(&bytes[from..]);
@@ -659,10 +662,10 @@ mod tests {
         let mut answer = there.next_unit(|| None).expect("one");
         answer.strip(b"END\r\n");
         assert_eq!(
-            answer.pins(2).map(shard_of).collect::<Vec<_>>(),
+            answer.pins(2).map(worker_of).collect::<Vec<_>>(),
             [(Some(2), 7), (Some(2), 8)]
         );
-        assert_eq!(shard_of(7), (None, 7));
+        assert_eq!(worker_of(7), (None, 7));
         let mut here = ReplyQueue::new(false);
         here.open().line("before");
         let place = here.reserve();

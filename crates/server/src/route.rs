@@ -68,20 +68,20 @@ pub enum Message {
     /// The answer to the oldest command that I have of a connection of yours.
     Answer {
         conn: ConnKey,
-        /// The shard that answers.
-        shard: usize,
+        /// The worker that answers.
+        worker: usize,
         answer: Answer,
     },
     /// The socket that was lent with the oldest command that I have from a connection of yours. The
     /// answer was sent, unless I have closed the virtual connection.
     Sent {
         conn: ConnKey,
-        /// The shard that answered.
-        shard: usize,
+        /// The worker that answered.
+        worker: usize,
         /// An empty buffer in return for the one that came with the command.
         buffer: Vec<u8>,
     },
-    /// Pins of your shard that were held here.
+    /// Pins of your shards that were held here.
     Unpin(Vec<u64>),
     /// A connection of mine is gone.
     Gone(RemoteConn),
@@ -119,9 +119,9 @@ pub struct Mesh {
 #[derive(Debug, Default)]
 struct Place {
     waker: OnceLock<Waker>,
-    /// The memory of its shard's items. Other workers may still be sending from it after this
+    /// The memory of its shards' items. Other workers may still be sending from it after this
     /// worker ended.
-    memory: Mutex<Option<MappedMemory>>,
+    memory: Mutex<Vec<MappedMemory>>,
     inbox: Mutex<Inbox>,
     /// Whether the inbox has something.
     mail: AtomicBool,
@@ -136,7 +136,7 @@ struct Place {
     held: AtomicUsize,
     /// Whether it waits for another worker to have less.
     waits: AtomicBool,
-    /// How much of its shard is pinned, as a number.
+    /// How much of one of its shards is pinned at most, as a number.
     pinned: AtomicU8,
 }
 
@@ -152,7 +152,7 @@ impl Place {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn memory(&self) -> MutexGuard<'_, Option<MappedMemory>> {
+    fn memory(&self) -> MutexGuard<'_, Vec<MappedMemory>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,16 +173,16 @@ impl Mesh {
     }
 
     /// Registers a worker's loop, so that others can wake it.
-    pub fn enter(&self, worker: usize, waker: Waker, memory: MappedMemory) {
+    pub fn enter(&self, worker: usize, waker: Waker, memory: Vec<MappedMemory>) {
         // A worker registers once; a second waker would belong to no loop.
         let _ = self.workers[worker].waker.set(waker);
-        *self.workers[worker].memory() = Some(memory);
+        *self.workers[worker].memory() = memory;
     }
 
     /// Whether all workers have ended.
     pub fn release_memory(&self) {
         for place in &self.workers {
-            *place.memory() = None;
+            place.memory().clear();
         }
     }
 
@@ -271,7 +271,7 @@ impl Mesh {
         }
     }
 
-    /// Sets how much of a worker's shard is pinned.
+    /// Sets how much of a worker's shards is pinned.
     pub fn pins(&self, worker: usize, pinned: Pinned) {
         let place = &self.workers[worker].pinned;
         if place.load(Ordering::Relaxed) != pinned as u8 {
@@ -279,7 +279,7 @@ impl Mesh {
         }
     }
 
-    /// How much of a worker's shard is pinned.
+    /// How much of a worker's shards is pinned.
     pub fn pinned(&self, worker: usize) -> Pinned {
         match self.workers[worker].pinned.load(Ordering::Relaxed) {
             0 => Pinned::Little,
@@ -388,7 +388,7 @@ impl Outbox {
             .fetch_add(answer.bytes.len(), Ordering::SeqCst);
         let message = Message::Answer {
             conn: origin.conn,
-            shard: self.me,
+            worker: self.me,
             answer,
         };
         self.to[origin.worker].push(message);
@@ -421,8 +421,8 @@ impl Outbox {
     /// Lends a connection's socket with the command of it that was just forwarded, which has this
     /// many bytes. False if some of these bytes were delivered before: a command that is refused by
     /// its first line is answered before its last byte.
-    pub fn lend(&mut self, shard: usize, conn: ConnKey, command: usize, lent: RawFd) -> bool {
-        match self.to[shard].last_mut() {
+    pub fn lend(&mut self, worker: usize, conn: ConnKey, command: usize, lent: RawFd) -> bool {
+        match self.to[worker].last_mut() {
             Some(Message::Commands {
                 origin,
                 bytes,
@@ -440,7 +440,7 @@ impl Outbox {
     pub fn give_back(&mut self, origin: RemoteConn) {
         let message = Message::Sent {
             conn: origin.conn,
-            shard: self.me,
+            worker: self.me,
             buffer: self.spare.pop().unwrap_or_default(),
         };
         self.to[origin.worker].push(message);
@@ -462,16 +462,16 @@ impl Outbox {
 }
 
 impl Router for Outbox {
-    fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]) {
+    fn forward(&mut self, worker: usize, conn: u64, bytes: &[u8]) {
         let origin = RemoteConn {
             worker: self.me,
             conn: ConnKey(conn),
         };
-        self.mesh.workers[shard]
+        self.mesh.workers[worker]
             .backlog
             .fetch_add(bytes.len(), Ordering::SeqCst);
-        if self.mesh.congested(shard) {
-            self.behind = Some(shard);
+        if self.mesh.congested(worker) {
+            self.behind = Some(worker);
         }
         // A connection's data of a round becomes one message, unless a message of another comes in
         // between.
@@ -479,7 +479,7 @@ impl Router for Outbox {
             origin: last,
             bytes: before,
             ..
-        }) = self.to[shard].last_mut()
+        }) = self.to[worker].last_mut()
             && *last == origin
         {
             before.extend_from_slice(bytes);
@@ -487,26 +487,26 @@ impl Router for Outbox {
         }
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.extend_from_slice(bytes);
-        self.to[shard].push(Message::Commands {
+        self.to[worker].push(Message::Commands {
             origin,
             bytes: buffer,
             socket: None,
         });
     }
 
-    fn give_up(&mut self, shard: usize, conn: u64) {
+    fn give_up(&mut self, worker: usize, conn: u64) {
         let origin = RemoteConn {
             worker: self.me,
             conn: ConnKey(conn),
         };
-        self.to[shard].push(Message::GiveUp(origin));
+        self.to[worker].push(Message::GiveUp(origin));
     }
 
-    fn unpin(&mut self, shard: usize, pin: u64) {
-        if let Some(Message::Unpin(pins)) = self.to[shard].last_mut() {
+    fn unpin(&mut self, worker: usize, pin: u64) {
+        if let Some(Message::Unpin(pins)) = self.to[worker].last_mut() {
             pins.push(pin);
         } else {
-            self.to[shard].push(Message::Unpin(vec![pin]));
+            self.to[worker].push(Message::Unpin(vec![pin]));
         }
     }
 }

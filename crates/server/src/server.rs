@@ -8,13 +8,13 @@
 //!  (as root)       workers
 //! ```
 //!
-//! Each worker makes its event loop and its shard on its own thread, because neither may move, and
+//! Each worker makes its event loop and its shards on its own thread, because neither may move, and
 //! reports back. The server is ready when all have reported. Only then does a worker accept
 //! connections. An error in one worker ends the others before any client was served.
 
 mod crew; // the workers' threads: all serve, or none
 pub mod data_dir; // the data directory
-mod flash; // the flash files, and each worker's part of them
+mod flash; // the flash files, and each shard's part of them
 mod keeper; // a thread that may wait for the data directory's disk
 pub mod plan; // how the memory is divided
 pub(crate) mod report; // reports of a start and of a stop
@@ -37,6 +37,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::route::Mesh;
 use crate::settings::{FlashSpec, Settings, Terms};
+use crate::shards::Deal;
 use crate::shared::{ConnEntry, Shared, Shutdown};
 use crate::tls::Tls;
 use crate::worker::{Door, WorkerConfig};
@@ -145,8 +146,9 @@ impl Bound {
         let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
         let data_dir = open_data_dir(&settings, &files)?;
         let (plan, sizes) = settle(&mut settings, data_dir.as_deref(), &files)?;
+        let deal = Deal::new(plan.shards, settings.threads);
         let shared = Arc::new(
-            share(&settings, data_dir.as_deref())
+            share(&settings, deal, data_dir.as_deref())
                 .guarded(auth)
                 .ciphered(tls),
         );
@@ -160,26 +162,29 @@ impl Bound {
             mesh: Arc::clone(&mesh),
             files: listeners.iter().filter_map(|l| l.listener.file()).collect(),
         };
-        let configs = slices(&settings, &plan, &sizes)
+        let shards: Vec<ShardConfig> = slices(&plan, &sizes)
             .into_iter()
             .enumerate()
-            .map(|(index, slices)| WorkerConfig {
-                index,
-                loop_config: plan.loop_config.clone(),
-                pending: plan.pending,
-                shard: shard_config(&settings, &plan, index, slices),
-                files: files.clone(),
-                data_dir: data_dir.clone(),
-                // One worker accepts for all. It sees every connection, so limit and distribution
-                // need no agreement between workers.
-                doors: if index == 0 {
-                    listeners.iter().map(Listening::door).collect()
-                } else {
-                    Vec::new()
-                },
-                shared: Arc::clone(&shared),
-                mesh: Arc::clone(&mesh),
-            });
+            .map(|(shard, slices)| shard_config(&settings, &plan, shard, slices))
+            .collect();
+        let configs = (0..settings.threads).map(|index| WorkerConfig {
+            index,
+            loop_config: plan.loop_config.clone(),
+            pending: plan.pending,
+            shards: deal.of(index).map(|shard| shards[shard].clone()).collect(),
+            like: shards[0].clone(),
+            files: files.clone(),
+            data_dir: data_dir.clone(),
+            // One worker accepts for all. It sees every connection, so limit and distribution
+            // need no agreement between workers.
+            doors: if index == 0 {
+                listeners.iter().map(Listening::door).collect()
+            } else {
+                Vec::new()
+            },
+            shared: Arc::clone(&shared),
+            mesh: Arc::clone(&mesh),
+        });
         let crew = Crew::start(configs, &control)?;
         let loops = match crew.ready() {
             Ok(loops) => loops,
@@ -252,7 +257,13 @@ fn open_data_dir(
     files: &[Arc<FlashFile>],
 ) -> Result<Option<Arc<DataDir>>, ServerError> {
     match &settings.data_dir {
-        Some(dir) => Ok(Some(Arc::new(DataDir::open(dir, settings, files)?))),
+        Some(dir) => {
+            let settings = Settings {
+                shards: Some(plan::shards(settings, &usable(files))),
+                ..settings.clone()
+            };
+            Ok(Some(Arc::new(DataDir::open(dir, &settings, files)?)))
+        }
         None => {
             if !settings.reinit {
                 data_dir::check_unlabelled(files, None, settings)?;
@@ -262,6 +273,12 @@ fn open_data_dir(
     }
 }
 
+/// The bytes of each file that items can use.
+fn usable(files: &[Arc<FlashFile>]) -> Vec<u64> {
+    let pages = files.iter().map(|f| f.pages().saturating_sub(LABEL_PAGES));
+    pages.map(|pages| pages * PAGE_SIZE as u64).collect()
+}
+
 /// Decides what the settings leave open, and divides the memory. Also returns the bytes of each
 /// file that items can use.
 fn settle(
@@ -269,24 +286,23 @@ fn settle(
     data_dir: Option<&DataDir>,
     files: &[Arc<FlashFile>],
 ) -> Result<(MemoryPlan, Vec<u64>), ServerError> {
-    if let Some(region) = data_dir.and_then(DataDir::region) {
-        settings.region = Some(region);
+    let sizes = usable(files);
+    if let Some(data_dir) = data_dir {
+        settings.region = data_dir.region().or(settings.region);
+        settings.shards = Some(data_dir.shards());
     }
     settings.hash_seed = match data_dir {
         Some(data_dir) => data_dir.hash_seed(),
         None => data_dir::hash_seed(settings),
     };
-    let sizes: Vec<u64> = files
-        .iter()
-        .map(|f| f.pages().saturating_sub(LABEL_PAGES) * PAGE_SIZE as u64)
-        .collect();
     let plan = memory_plan(settings, &sizes).map_err(ServerError)?;
     if let Some(data_dir) = data_dir {
-        data_dir.check_room((plan.shard * settings.threads) as u64)?;
+        data_dir.check_room((plan.shard * plan.shards) as u64)?;
     }
     if !files.is_empty() {
         settings.region = Some(plan.region);
     }
+    settings.shards = Some(plan.shards);
     if settings.seed == 0 {
         settings.seed = data_dir::random();
     }
@@ -312,7 +328,7 @@ fn start_report(
         },
         fallback_reason: first.fallback.clone(),
         memory: plan.total,
-        shard_memory: (plan.shard * settings.threads) as u64,
+        shard_memory: (plan.shard * plan.shards) as u64,
         region: if files.is_empty() {
             0
         } else {
@@ -420,7 +436,7 @@ impl RunningServer {
         let mut stopped = Vec::new();
         for thread in self.threads {
             match thread.join() {
-                Ok(Ok(left)) => stopped.extend(left),
+                Ok(Ok(saved)) => stopped.extend(saved),
                 Ok(Err(error)) => failed = failed.or(Some(error)),
                 Err(_) => {
                     failed = failed.or(Some(
@@ -460,7 +476,7 @@ impl RunningServer {
 }
 
 /// The state that workers share, restored from the data directory if there is one.
-fn share(settings: &Settings, data_dir: Option<&DataDir>) -> Shared {
+fn share(settings: &Settings, deal: Deal, data_dir: Option<&DataDir>) -> Shared {
     let second = data_dir.map_or(0, DataDir::second);
     let clock = settings.clock.as_deref();
     let ahead = Clock::ahead(clock, second);
@@ -470,7 +486,7 @@ fn share(settings: &Settings, data_dir: Option<&DataDir>) -> Shared {
         );
     }
     let started = (Clock::start(settings.clock.clone(), second).now_ms() / 1000) as u32;
-    let shared = Shared::new(settings.clone(), settings.threads, started);
+    let shared = Shared::new(settings.clone(), deal, started);
     match data_dir {
         Some(data_dir) => shared.going_on(Arc::clone(data_dir.words()), second),
         None => shared,
@@ -541,23 +557,23 @@ fn shard_config(
         flash,
         region: plan.region,
         policy: settings.policy,
-        admission: share_of_budget(settings),
+        admission: share_of_budget(settings, plan.shards as u64),
         promote_after: settings.promote_after,
         reinsert: settings.reinsert,
         no_evict: settings.no_evict,
         shard: index as u32,
-        shards: settings.threads as u32,
+        shards: plan.shards as u32,
         seed: settings.seed.wrapping_add(index as u64),
         hash_seed: settings.hash_seed,
     }
 }
 
 /// The write budget is for the whole server, so each shard gets its share.
-fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
+fn share_of_budget(settings: &Settings, shards: u64) -> senko_cache::Admission {
     let mut admission = settings.admission;
     if let Some(budget) = &mut admission.budget {
-        budget.bytes_per_second = (budget.bytes_per_second / settings.threads as u64).max(1);
-        budget.burst = (budget.burst / settings.threads as u64).max(1);
+        budget.bytes_per_second = (budget.bytes_per_second / shards).max(1);
+        budget.burst = (budget.burst / shards).max(1);
     }
     admission
 }

@@ -60,7 +60,7 @@ use crate::commands::{self, Asked};
 use crate::context::{Ctx, WINDOW, Window};
 use crate::protocol::binary::{Header, Kind, Status, extra_u32};
 use crate::protocol::classic::Line;
-use crate::reply::{Answer, KEPT_PLACES, Reply, ReplyQueue, shard_of};
+use crate::reply::{Answer, KEPT_PLACES, Reply, ReplyQueue, worker_of};
 use crate::settings::Dialect;
 use crate::shared::ConnState;
 use crate::watch::Watcher;
@@ -321,9 +321,9 @@ impl Session {
         if executor.hazard(req) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
-        if let Some(shard) = ctx.other_shard(&req.key) {
+        if let Some(worker) = ctx.other_worker(&req.key) {
             let keys = key.map(|(keys, _)| keys);
-            forwarded.command(ctx, executor, shard, req, &input[..used], keys);
+            forwarded.command(ctx, executor, worker, req, &input[..used], keys);
         } else {
             executor.run(ctx, req, None);
         }
@@ -525,11 +525,11 @@ impl Session {
         }
     }
 
-    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards.
-    /// It returns what is no longer needed here: a buffer, and a lent value if no reply waits for
-    /// it.
-    pub fn remote_reply(&mut self, shard: usize, mut answer: Answer) -> Answer {
-        let Some(sent) = self.forwarded.take(shard) else {
+    /// Another worker answered its oldest unanswered command of this session. Feed again
+    /// afterwards. It returns what is no longer needed here: a buffer, and a lent value if no reply
+    /// waits for it.
+    pub fn remote_reply(&mut self, worker: usize, mut answer: Answer) -> Answer {
+        let Some(sent) = self.forwarded.take(worker) else {
             return answer;
         };
         let reply = self.executor.out().at(sent.place);
@@ -539,7 +539,7 @@ impl Session {
                     // An answer without values is an error, and is passed on unchanged.
                     answer.strip(b"END\r\n");
                 }
-                answer.bytes = reply.take(std::mem::take(&mut answer), shard);
+                answer.bytes = reply.take(std::mem::take(&mut answer), worker);
             }
             Use::Silent => {}
             Use::Walk => self.walk.take(&answer.bytes, reply),
@@ -565,18 +565,18 @@ impl Session {
         self.value.end(ctx, &mut self.executor);
     }
 
-    /// Notes that the peer sends no more. If a part of a value went to another shard, that shard
-    /// never answers the command, so there is no wait for it. When that shard learns of the closed
+    /// Notes that the peer sends no more. If a part of a value went to another worker, that worker
+    /// never answers the command, so there is no wait for it. When that worker learns of the closed
     /// connection, it drops its part.
     pub fn give_up_value(&mut self) {
-        let Some(shard) = self.value.leave_there() else {
+        let Some(worker) = self.value.leave_there() else {
             return;
         };
         self.closed = true;
         self.forwarded.drop_held(self.executor.out());
-        // A shard answers in order. So this command is the newest one there, unless the shard has
+        // A worker answers in order. So this command is the newest one there, unless it has
         // refused it already.
-        if let Some(sent) = self.forwarded.take_newest(shard) {
+        if let Some(sent) = self.forwarded.take_newest(worker) {
             self.executor.out().ready(sent.place);
         }
     }
@@ -589,9 +589,9 @@ impl Session {
         let mut pins = Vec::new();
         self.executor.out().clear(&mut pins);
         for pin in pins {
-            match shard_of(pin) {
+            match worker_of(pin) {
                 (None, pin) => ctx.shard.unpin(pin),
-                (Some(shard), pin) => ctx.router.unpin(shard, pin),
+                (Some(worker), pin) => ctx.router.unpin(worker, pin),
             }
         }
         if let Some(watcher) = self.watcher.take() {

@@ -145,8 +145,11 @@ pub struct Settings {
     pub item_memory: Option<u64>,
     pub max_item: usize,
     pub max_connections: usize,
-    /// Worker threads, one shard each.
+    /// Worker threads.
     pub threads: usize,
+    /// Shards of a cache that begins empty; `None`: by threads, memory and flash. An existing data
+    /// directory keeps its number.
+    pub shards: Option<usize>,
     /// At the connection limit: answer `ERROR Too many open connections` and close (memcached's
     /// `maxconns_fast`). Otherwise new connections stay in the kernel's queue.
     pub refuse_fast: bool,
@@ -310,6 +313,7 @@ impl Default for Settings {
             max_item: 1 << 20,
             max_connections: 1024,
             threads: 1,
+            shards: None,
             refuse_fast: true,
             backlog: 1024,
             idle_timeout: 0,

@@ -16,11 +16,11 @@
 //! command under way on another shard. So no value sent before the flush is stored after it.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
+use senko_cache::{CacheStats, DeviceState, ServerWords, SlabClassStats};
 use senko_io::{DeviceTimes, DiskStats, Times};
 
 use crate::auth::Auth;
@@ -31,6 +31,7 @@ use crate::parked::{Applied, Parked};
 use crate::protocol::push_key;
 use crate::seldom::Seldom;
 use crate::settings::Settings;
+use crate::shards::{Deal, Shards};
 use crate::tls::Tls;
 use crate::watch::Watchers;
 
@@ -193,9 +194,9 @@ pub(crate) struct PrefixStats {
 #[derive(Debug)]
 pub struct Shared {
     pub settings: Settings,
-    /// Number of shards, one per worker.
-    pub shards: usize,
-    /// The place of each shard while its worker waits.
+    /// How shards are dealt to workers.
+    pub deal: Deal,
+    /// The place of each worker's shards while it waits.
     pub parked: Vec<Parked>,
     /// The memory that arriving values hold, by shard.
     pub(crate) intakes: Vec<Intake>,
@@ -225,10 +226,12 @@ pub struct Shared {
     flushes: AtomicU64,
     reset_generation: AtomicU64,
     dram_limit: AtomicU64,
+    /// The bounds of a shard's part of it, which are the same for all.
+    dram_bounds: OnceLock<RangeInclusive<usize>>,
     shutdown: AtomicU8,
     verbosity: Mutex<u8>,
     published: Vec<Mutex<Published>>,
-    /// The use of each flash device by each worker; the first index is the device.
+    /// The use of each flash device by each shard; the first index is the device.
     devices: Mutex<Vec<Vec<DeviceState>>>,
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
     /// The sockets of connections, by worker and the connection's number there.
@@ -237,7 +240,7 @@ pub struct Shared {
     pub(crate) prefixes: PrefixStats,
 }
 
-/// The most restricted use of a device by any worker.
+/// The most restricted use of a device by any shard.
 fn worst(states: &[DeviceState]) -> DeviceState {
     states.iter().copied().max().unwrap_or_default()
 }
@@ -249,16 +252,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// The state of a server with `shards` shards that starts at `started` (Unix seconds).
-    pub fn new(settings: Settings, shards: usize, started: u32) -> Shared {
+    /// The state of a server with these shards and workers that starts at `started` (Unix seconds).
+    pub fn new(settings: Settings, deal: Deal, started: u32) -> Shared {
+        let (shards, workers) = (deal.shards(), deal.workers());
         let prefixes = PrefixStats {
             on: AtomicU8::new(u8::from(settings.prefix_delimiter.is_some())),
             delimiter: settings.prefix_delimiter.unwrap_or(b':'),
             table: Mutex::default(),
         };
         Shared {
-            shards,
-            parked: (0..shards).map(|_| Parked::default()).collect(),
+            deal,
+            parked: (0..workers).map(|_| Parked::default()).collect(),
             intakes: (0..shards).map(|_| Intake::default()).collect(),
             devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
@@ -280,9 +284,10 @@ impl Shared {
             flushes: AtomicU64::new(0),
             reset_generation: AtomicU64::new(0),
             dram_limit: AtomicU64::new(0),
+            dram_bounds: OnceLock::new(),
             shutdown: AtomicU8::new(0),
             verbosity: Mutex::new(settings.verbosity),
-            published: (0..shards).map(|_| Mutex::default()).collect(),
+            published: (0..workers).map(|_| Mutex::default()).collect(),
             conns: Mutex::default(),
             sockets: Mutex::default(),
             watchers: Watchers::default(),
@@ -423,27 +428,40 @@ impl Shared {
         }
     }
     /// Bytes of DRAM that all shards together may use for items, as `cache_memlimit` set it; 0: not
-    /// set. Workers compare it with the value that they applied, and call [`Shard::set_dram_limit`]
-    /// with their part.
+    /// set. Workers compare it with the value that they applied, and call
+    /// [`Shards::set_dram_limit`] with their part.
     pub fn dram_limit(&self) -> u64 {
         self.dram_limit.load(Ordering::Relaxed)
     }
     fn set_dram_limit(&self, bytes: u64) {
         self.dram_limit.store(bytes, Ordering::Relaxed);
     }
+    /// Notes how much memory these shards have for items. Every worker does so before any serves.
+    pub fn note_items(&self, shards: &Shards) {
+        for (number, shard) in shards.own() {
+            self.intakes[number].set_items(shard.items_memory());
+            // The first one sets it for all.
+            let _ = self.dram_bounds.set(shard.dram_bounds());
+        }
+    }
+    /// The largest limit.
+    pub(crate) fn most_dram(&self) -> u64 {
+        let most = self.dram_bounds.get().map_or(0, |bounds| *bounds.end());
+        (most * self.deal.shards()) as u64
+    }
 
-    /// Sets a worker's use of a flash device. Returns the use by the server as a whole, if that
+    /// Sets a shard's use of a flash device. Returns the use by the server as a whole, if that
     /// changed.
     pub(crate) fn device_changed(
         &self,
         device: usize,
-        worker: usize,
+        shard: usize,
         state: DeviceState,
     ) -> Option<DeviceState> {
         let mut devices = lock(&self.devices);
         let states = &mut devices[device];
         let before = worst(states);
-        states[worker] = state;
+        states[shard] = state;
         let now = worst(states);
         (now != before).then_some(now)
     }
@@ -475,12 +493,13 @@ impl Shared {
         &self,
         worker: usize,
         stats: &ThreadStats,
-        shard: &Shard,
+        shards: &Shards,
         reset: u64,
     ) {
         let mut place = lock(&self.published[worker]);
         if reset >= place.reset {
-            (place.stats, place.cache, place.slabs) = (*stats, shard.stats(), shard.slab_classes());
+            (place.stats, place.cache, place.slabs) =
+                (*stats, shards.stats(), shards.slab_classes());
         }
     }
     /// Calls `each` with every worker's counters except those of `except`.
@@ -570,7 +589,7 @@ fn gauges_only(stats: &CacheStats) -> CacheStats {
     gauges
 }
 
-/// How far a worker has executed the requests that concern every shard. Each worker has one.
+/// How far a worker's shards have executed the requests that concern every shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     flush: u64,
@@ -579,7 +598,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The cursor of a shard that has applied this many flushes.
+    /// The cursor of shards that have applied this many flushes.
     pub fn at(flushes: u64) -> Cursor {
         Cursor {
             flush: flushes,
@@ -587,12 +606,12 @@ impl Cursor {
         }
     }
 
-    /// Applies a flush that this shard has not seen yet; true if there was one. Otherwise it costs
-    /// two loads.
+    /// Applies a flush that these shards have not seen yet; true if there was one. Otherwise it
+    /// costs two loads.
     #[inline]
-    pub fn flush(&mut self, shared: &Shared, shard: &mut Shard) -> bool {
+    pub fn flush(&mut self, shared: &Shared, shards: &mut Shards) -> bool {
         let due = shared.flush_due.load(Ordering::Acquire);
-        if due != 0 && shard.now() >= due {
+        if due != 0 && shards.now() >= due {
             // The first worker to get here raises the generation for all.
             shared.flush_is_due(due);
         }
@@ -601,8 +620,7 @@ impl Cursor {
             return false;
         }
         self.flush = generation;
-        shard.flush_all();
-        shard.set_flushes(generation);
+        shards.flush(generation);
         true
     }
 
@@ -610,19 +628,26 @@ impl Cursor {
     /// counts a command: else it would zero, a little later, what it counted after the reset's
     /// answer.
     #[inline]
-    pub fn reset(&mut self, shared: &Shared, shard: &mut Shard, stats: &mut ThreadStats) {
+    pub fn reset(&mut self, shared: &Shared, shards: &mut Shards, stats: &mut ThreadStats) {
         let reset = shared.reset_generation();
         if reset != self.reset {
             self.reset = reset;
             *stats = ThreadStats::default();
-            shard.reset_stats();
+            shards.reset_stats();
         }
     }
 
     /// Sets the memory limit of all shards; false if it is out of bounds.
-    pub(crate) fn limit_memory(&mut self, shared: &Shared, shard: &mut Shard, bytes: u64) -> bool {
-        let taken = shard.set_dram_limit((bytes / shared.shards as u64) as usize);
+    pub(crate) fn limit_memory(
+        &mut self,
+        shared: &Shared,
+        shards: &mut Shards,
+        bytes: u64,
+    ) -> bool {
+        let each = (bytes / shared.deal.shards() as u64) as usize;
+        let taken = (shared.dram_bounds.get()).is_some_and(|bounds| bounds.contains(&each));
         if taken {
+            shards.set_dram_limit(each);
             shared.set_dram_limit(bytes);
             // If another worker restores the limit before, it is news for this shard.
             self.dram_limit = bytes;
@@ -632,19 +657,17 @@ impl Cursor {
 
     /// Applies everything pending: flushes, `stats reset`, `cache_memlimit`. The worker calls it
     /// about ten times a second, and before it publishes.
-    pub fn catch_up(&mut self, shared: &Shared, shard: &mut Shard, stats: &mut ThreadStats) {
-        self.flush(shared, shard);
-        self.reset(shared, shard, stats);
+    pub fn catch_up(&mut self, shared: &Shared, shards: &mut Shards, stats: &mut ThreadStats) {
+        self.flush(shared, shards);
+        self.reset(shared, shards, stats);
         let limit = shared.dram_limit();
         if limit != self.dram_limit {
             self.dram_limit = limit;
-            // The shard that took the command has refused a limit out of bounds; all shards have
-            // the same bounds.
-            shard.set_dram_limit((limit / shared.shards as u64) as usize);
+            shards.set_dram_limit((limit / shared.deal.shards() as u64) as usize);
         }
     }
 
-    /// What its shard has applied.
+    /// What its shards have applied.
     pub fn applied(&self) -> Applied {
         Applied {
             flushes: self.flush,

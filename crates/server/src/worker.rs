@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One thread: its event loop, its shard, its connections.
+//! One thread: its event loop, its shards, its connections.
 //!
-//! A round of the loop waits for events, while other workers may read from the shard (`parked.rs`).
-//! It handles each event: first requests, then device reads that ended. It runs the connections
-//! with unread input in turn, and sends every connection's answers in one batch. At its end it
-//! passes messages to other workers. A request for a key of this shard never waits, locks nothing
-//! and allocates nothing. Messages take one lock per round and worker, and one to check for answers
-//! that other workers sent. The lock of the parked shard is taken twice a round.
+//! A round of the loop waits for events, while other workers may read from its shards
+//! (`parked.rs`). It handles each event: first requests, then device reads that ended. It runs the
+//! connections with unread input in turn, and sends every connection's answers in one batch. At its
+//! end it passes messages to other workers. A request for a key of its own shards never waits,
+//! locks nothing and allocates nothing. Messages take one lock per round and worker, and one to
+//! check for answers that other workers sent. The lock of the parked shards is taken twice a round.
 //!
 //! ```text
 //! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
@@ -45,9 +45,10 @@ use crate::connection::ConnKey;
 use crate::context::{Ctx, Window, Work};
 use crate::hot::HotKeys;
 use crate::latency::Meter;
-use crate::parked::OwnShard;
+use crate::parked::OwnShards;
 use crate::route::{Mesh, Message, Outbox};
 use crate::server::data_dir::{DataDir, Stopped};
+use crate::shards::Shards;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 pub use accept::Door;
 use accept::Entrance;
@@ -66,12 +67,15 @@ const HOT_SWEEPS: u64 = 60;
 /// The settings of a worker.
 #[derive(Debug)]
 pub struct WorkerConfig {
-    /// Its number, which is also its shard's.
+    /// Its number.
     pub index: usize,
     pub loop_config: LoopConfig,
     /// Bytes of unsent replies and unread requests that it may hold.
     pub pending: usize,
-    pub shard: ShardConfig,
+    /// Its shards, which may be none.
+    pub shards: Vec<ShardConfig>,
+    /// What a shard is like, for a worker without.
+    pub like: ShardConfig,
     /// Flash files, in the order of their device numbers.
     pub files: Vec<Arc<FlashFile>>,
     pub doors: Vec<Door>,
@@ -131,7 +135,7 @@ pub struct Worker {
     now_ms: u64,
     /// The earliest time for the next log line about closing a slow reader.
     tell_of_slow_ms: u64,
-    /// The last reported state of the shard's parts of devices.
+    /// The last reported state of the shards' parts of devices.
     told: Vec<devices::Told>,
     /// Bytes that may be held for connections.
     pending: usize,
@@ -139,14 +143,14 @@ pub struct Worker {
     withheld: VecDeque<RecvBuf>,
     drain: Option<drain::Drain>,
     data_dir: Option<Arc<DataDir>>,
-    recovered: Recovered,
+    recovered: Vec<(usize, Recovered)>,
 }
 
 /// The state that sessions use, separate from the connections so that both can be borrowed.
 struct Core {
     me: usize,
     ev: EventLoop,
-    shard: OwnShard,
+    shard: OwnShards,
     shared: Arc<Shared>,
     stats: ThreadStats,
     cursor: Cursor,
@@ -195,7 +199,7 @@ impl Core {
 
     /// Submits and waits, while other workers may use the shard.
     fn poll(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), String> {
-        let parked = (self.shared.shards > 1).then(|| &self.shared.parked[self.me]);
+        let parked = (self.shared.deal.workers() > 1).then(|| &self.shared.parked[self.me]);
         if let Some(parked) = parked {
             parked.park(&mut self.shard, self.cursor.applied());
         }
@@ -219,19 +223,27 @@ impl Worker {
         }
         ev.set_spin(config.shared.settings.spin);
         let now_ms = config.shared.clock.now_ms();
-        let (shard, recovered) = open_shard(config.index, config.shard, &config.data_dir, now_ms)?;
+        let (mut own, mut recovered) = (Vec::new(), Vec::new());
+        for of in config.shards {
+            let number = of.shard as usize;
+            let (shard, found) = open_shard(of, &config.data_dir, now_ms)?;
+            own.push(shard);
+            recovered.push((number, found));
+        }
+        let deal = config.shared.deal;
+        let shards = Shards::new(own, (config.index, deal), &config.like);
         config
             .mesh
-            .enter(config.index, ev.waker(), shard.item_memory());
-        config.shared.intakes[config.index].set_items(shard.items_memory());
+            .enter(config.index, ev.waker(), shards.item_memory());
+        config.shared.note_items(&shards);
         let meter = Meter::new(config.shared.settings.watched());
         let every = config.shared.settings.hot_keys.unwrap_or(0);
         let hot = HotKeys::new(every, config.shared.settings.seed ^ config.index as u64);
         let core = Core {
             me: config.index,
             ev,
-            cursor: Cursor::at(shard.flushes()),
-            shard: shard.into(),
+            cursor: Cursor::at(shards.flushes()),
+            shard: shards.into(),
             shared: config.shared,
             stats: ThreadStats::default(),
             outbox: Outbox::new(config.index, config.mesh),
@@ -242,14 +254,13 @@ impl Worker {
             },
             meter,
         };
-        let shards = core.shared.shards;
         Ok(Worker {
             index: config.index,
             core,
             conns: Conns::default(),
             entrance: Entrance::new(config.doors),
             peers: Peers::default(),
-            crowd: Crowd::new(shards),
+            crowd: Crowd::new(deal.shards()),
             disk: Disk::default(),
             timers: Timers::new(Instant::now()),
             ciphers: cipher::Ciphers::default(),
@@ -279,8 +290,8 @@ impl Worker {
         self.core.ev.backend()
     }
 
-    /// The restored items of its shard.
-    pub fn recovered(&self) -> &Recovered {
+    /// The restored items of its shards, by their numbers.
+    pub fn recovered(&self) -> &[(usize, Recovered)] {
         &self.recovered
     }
 
@@ -289,12 +300,12 @@ impl Worker {
         self.core.ev.fallback_reason()
     }
 
-    /// Serves until the server is asked to stop. With a data directory, it returns what the shard
+    /// Serves until the server is asked to stop. With a data directory, it returns what its shards
     /// saved there.
     ///
     /// # Errors
-    /// One sentence, if the loop failed or the shard could not be saved.
-    pub fn run(mut self) -> Result<Option<Stopped>, String> {
+    /// One sentence, if the loop failed or a shard could not be saved.
+    pub fn run(mut self) -> Result<Vec<Stopped>, String> {
         self.open_doors()?;
         let mut events = Vec::new();
         loop {
@@ -330,7 +341,7 @@ impl Worker {
         }
         self.core.outbox.flush();
         self.finish_disk()?;
-        self.save_shard()
+        self.save_shards()
     }
 
     /// The second is stored for a later server before any answer depends on it (RESTART-9).
@@ -341,7 +352,7 @@ impl Worker {
         }
     }
 
-    /// Tells the shard how long this thread has been running. A long round was not the devices'
+    /// Tells the shards how long this thread has been running. A long round was not the devices'
     /// fault, and operations that they completed meanwhile are still to be handled.
     fn pass_time(&mut self, now: Instant) {
         let patience = self.core.shared.settings.patience;
@@ -438,7 +449,7 @@ impl Worker {
         if tick {
             self.free_pinned();
         }
-        if self.core.shared.shards > 1 {
+        if self.core.shared.deal.workers() > 1 {
             let level = self.answer_level();
             let mesh = self.core.outbox.mesh();
             mesh.holds(self.index, level);
@@ -530,7 +541,7 @@ impl Worker {
             reset: core.cursor.reset_seen(),
         };
         core.shared.publish(self.index, published);
-        core.shared.intakes[self.index].set_items(core.shard.items_memory());
+        core.shared.note_items(&core.shard);
         if let Some(data_dir) = &self.data_dir {
             data_dir.note_cas(core.shard.cas());
         }
@@ -580,16 +591,15 @@ impl Worker {
     }
 }
 
-/// A worker's shard, restored from the data directory if there is one.
+/// A shard, restored from the data directory if there is one.
 fn open_shard(
-    index: usize,
     config: ShardConfig,
     data_dir: &Option<Arc<DataDir>>,
     now_ms: u64,
 ) -> Result<(Shard, Recovered), StartError> {
     let restore = data_dir
         .as_ref()
-        .map(|data_dir| data_dir.restore(index))
+        .map(|data_dir| data_dir.restore(config.shard as usize))
         .transpose()?;
     let (mut shard, recovered) =
         Shard::open(config, restore, now_ms).map_err(|error| StartError {

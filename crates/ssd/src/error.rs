@@ -95,7 +95,9 @@ pub enum TraceError {
         expected: usize,
     },
     /// The content has none of the known formats.
-    #[error("the trace is in no known format: {why}; known are {known}")]
+    #[error(
+        "the trace is in no known format: {why}; known are {known}; --format columns:columns=tfas names columns of another order (time, flag, address, sectors)"
+    )]
     Unknown {
         /// What was found.
         why: String,

@@ -16,7 +16,8 @@ mod lines; // lines of Rust by crate
 mod limits; // an ordinary user's limits; io_uring refused
 mod python; // the wheel, and an environment that has it
 mod out; // where lines go
-mod package; // a Debian package
+mod package; // packages for Debian and others
+mod release; // everything that a release has
 mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine
 mod signals; // ends programs that take too long, takes Ctrl-C
@@ -40,6 +41,8 @@ cargo xtask TASK
   python                      build the wheel of senko-flash into target/wheels
   package [--binary FILE] [--out DIR] [--version V]
                               build a Debian package in target/package
+  release [--out DIR]         build everything that a release has into target/reproducible/dist, with checksums
+  site                        build the documents as a site, with the libraries' reference, and check its links
   lint                        format check and clippy
   lines [--store]             print the lines of Rust of each crate, and how they changed since they were stored
   circles [CRATE...]          print the files of a crate that import each other in a circle
@@ -105,9 +108,15 @@ fn dispatch(args: &[String]) -> Result<bool> {
             python::wheel(&Workspace::find()?)
         }
         "package" => package::package(&Workspace::find()?, rest),
+        "release" => release::release(&Workspace::find()?, rest),
+        "site" => {
+            no_more(rest)?;
+            release::documents(&Workspace::find()?)
+        }
         "fuzz" => fuzz::fuzz(&Workspace::find()?, rest),
         "bench" => fuzz::bench(&Workspace::find()?, rest),
         // Not for people: how the steps confine what they run.
+        "release-into" => release::into(&Workspace::find()?, rest),
         "refuse-io-uring" => limits::refuse_io_uring_and_run(rest),
         "help" | "-h" | "--help" => {
             tell!("{USAGE}");

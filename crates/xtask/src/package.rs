@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask package`: a Debian package of the binary, with its unit, an example configuration,
-//! man pages and completions. It is laid out by hand and built by `dpkg-deb`; the files are in
-//! `contrib`.
+//! man pages, completions and documents. It is laid out by hand and built by `dpkg-deb`; the files
+//! are in `contrib`. A release also has an RPM package of the same files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+mod rpm; // the same files for other distributions
 
 use crate::{Workspace, run};
 
@@ -27,7 +29,7 @@ struct Wanted {
 const AUTHORS: (&str, &str) = ("The authors of Senko", "senko@packages.invalid");
 
 /// Files that are copied as they are: from below `contrib`, to below the root, with this mode.
-const FILES: [(&str, &str, u32); 7] = [
+const FILES: [(&str, &str, u32); 9] = [
     ("debian/senko.toml", "etc/senko/senko.toml", 0o644),
     (
         "systemd/senko.service",
@@ -42,6 +44,16 @@ const FILES: [(&str, &str, u32); 7] = [
     (
         "systemd/senko.service.d/raw-devices.conf",
         "usr/share/doc/senko/examples/raw-devices.conf",
+        0o644,
+    ),
+    (
+        "systemd/memcached.service.d/senko.conf",
+        "usr/share/doc/senko/examples/memcached.service.d/senko.conf",
+        0o644,
+    ),
+    (
+        "container/seccomp.json",
+        "usr/share/doc/senko/examples/seccomp.json",
         0o644,
     ),
     ("debian/copyright", "usr/share/doc/senko/copyright", 0o644),
@@ -70,10 +82,29 @@ const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 /// Builds the package, and prints its path.
 pub fn package(workspace: &Workspace, args: &[String]) -> Result<bool> {
     let wanted = parse(workspace, args)?;
+    let stage = staged(workspace, &wanted)?;
+    debian(&wanted, &stage)?;
+    fs::remove_dir_all(&stage)?;
+    Ok(true)
+}
+
+/// Builds the packages of a release, and leaves the folder with the files.
+pub fn packages(workspace: &Workspace, out: &Path) -> Result<PathBuf> {
+    let out = ["--out".to_owned(), out.display().to_string()];
+    let wanted = parse(workspace, &out)?;
+    let stage = staged(workspace, &wanted)?;
+    debian(&wanted, &stage)?;
+    rpm::build(&stage, &wanted.version, &wanted.out)?;
+    Ok(stage)
+}
+
+/// Lays the package's files out.
+fn staged(workspace: &Workspace, wanted: &Wanted) -> Result<PathBuf> {
     let binary = match &wanted.binary {
         Some(path) => path.clone(),
         None => {
-            if !run::show(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))?.ok {
+            let build = ["build", "--release", "--locked", "-p", "senko"];
+            if !run::show(&mut workspace.cargo(&build))?.ok {
                 bail!("the release build failed");
             }
             workspace.target.join("release/senko")
@@ -92,33 +123,41 @@ pub fn package(workspace: &Workspace, args: &[String]) -> Result<bool> {
     for (from, to, mode) in FILES {
         copy(&contrib.join(from), &stage.join(to), mode)?;
     }
-    texts(workspace, &wanted, &stage)?;
-    control(&wanted, &contrib, &stage)?;
+    texts(workspace, wanted, &stage)?;
+    documents(workspace, &stage)?;
+    control(wanted, &contrib, &stage)?;
     open_to_all(&stage)?;
+    Ok(stage)
+}
+
+fn debian(wanted: &Wanted, stage: &Path) -> Result<()> {
     let arch = run::output(Command::new("dpkg").arg("--print-architecture"))?;
     let name = format!("senko_{}_{}.deb", wanted.version, arch.trim());
     let package = wanted.out.join(name);
     succeed(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Zxz", "--build"])
-            .arg(&stage)
+            .arg(stage)
             .arg(&package),
     )?;
-    fs::remove_dir_all(&stage)?;
     tell!("{}", package.display());
-    Ok(true)
+    Ok(())
 }
 
-fn parse(workspace: &Workspace, args: &[String]) -> Result<Wanted> {
+/// The version that the manifest names.
+pub fn version(workspace: &Workspace) -> Result<String> {
     let manifest = fs::read_to_string(workspace.root.join("Cargo.toml"))?;
     let version = manifest
         .lines()
-        .find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'))
-        .context("Cargo.toml names no version")?;
+        .find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
+    Ok(version.context("Cargo.toml names no version")?.to_owned())
+}
+
+fn parse(workspace: &Workspace, args: &[String]) -> Result<Wanted> {
     let mut wanted = Wanted {
         binary: None,
         out: workspace.target.join("package"),
-        version: version.to_owned(),
+        version: version(workspace)?,
         maintainer: maintainer(
             std::env::var("DEBFULLNAME").ok(),
             std::env::var("DEBEMAIL").ok(),
@@ -180,7 +219,7 @@ fn open_to_all(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
+pub fn succeed(command: &mut Command) -> Result<()> {
     let status = command
         .status()
         .with_context(|| format!("cannot run {:?}", command.get_program()))?;
@@ -188,6 +227,22 @@ fn succeed(command: &mut Command) -> Result<()> {
         true => Ok(()),
         false => bail!("{:?} failed", command.get_program()),
     }
+}
+
+/// README and documents, below the names by which they and the program's messages call each other.
+fn documents(workspace: &Workspace, stage: &Path) -> Result<()> {
+    let doc = stage.join("usr/share/doc/senko");
+    copy(
+        &workspace.root.join("README.md"),
+        &doc.join("README.md"),
+        0o644,
+    )?;
+    succeed(
+        Command::new("cp")
+            .args(["-r", "--no-preserve=mode"])
+            .arg(workspace.root.join("docs"))
+            .arg(&doc),
+    )
 }
 
 /// Packs a file as Debian's policy asks, without a time in it.

@@ -26,11 +26,16 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 22] = [
+const PACKAGES: [Package; 23] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
         needed_for: "the transcripts' reference",
+    },
+    Package {
+        name: "netcat-openbsd",
+        present: || run::installed("nc"),
+        needed_for: "the commands of the operator's guide",
     },
     Package {
         name: "libmemcached-tools",

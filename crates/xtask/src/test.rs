@@ -18,7 +18,7 @@ use crate::out::Block;
 use crate::run::{self, Counts};
 use crate::setup::{self, Setup};
 use crate::times::Times;
-use crate::{Workspace, install, limits, out, python};
+use crate::{Workspace, install, limits, out, python, release};
 
 /// One step.
 struct Step {
@@ -51,7 +51,7 @@ enum Done {
     Skipped(String),
 }
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 17] = [
     Step {
         name: "fmt",
         what: "the formatting",
@@ -135,6 +135,20 @@ const STEPS: [Step; 15] = [
         by_default: When::Always,
         lane: Lane::Programs,
         run: python,
+    },
+    Step {
+        name: "site",
+        what: "the documents as a site, without a dead link",
+        by_default: When::Always,
+        lane: Lane::Programs,
+        run: site,
+    },
+    Step {
+        name: "release",
+        what: "a release made twice has the same bytes, and its Python packages install",
+        by_default: When::Named,
+        lane: Lane::Programs,
+        run: released,
     },
     Step {
         name: "ordinary-user",
@@ -587,6 +601,25 @@ fn python(workspace: &Workspace, setup: &Setup) -> Result<Done> {
         .env("SENKO_BIN", binary(workspace)?)
         .env("PYTHONDONTWRITEBYTECODE", "1");
     ran(&mut command)
+}
+
+fn site(workspace: &Workspace, setup: &Setup) -> Result<Done> {
+    if setup.python.is_none() {
+        return Ok(no_python());
+    }
+    release::pages(workspace)?;
+    Ok(Done::Ran {
+        ok: true,
+        counts: Counts::one(true),
+    })
+}
+
+fn released(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    let ok = release::check(workspace)?;
+    Ok(Done::Ran {
+        ok,
+        counts: Counts::one(ok),
+    })
 }
 
 fn clients(workspace: &Workspace, setup: &Setup) -> Result<Done> {

@@ -77,6 +77,10 @@ pub struct Options {
     /// The `senko-lab` program, which holds a store for an experiment in a process of its own.
     /// `senko-rivals` lies beside it.
     pub lab: PathBuf,
+    /// The `memcached` program to compare with.
+    pub memcached: PathBuf,
+    /// The `memtier_benchmark` program.
+    pub memtier: PathBuf,
 }
 
 impl Default for Options {
@@ -89,6 +93,8 @@ impl Default for Options {
             scratch: rig::scratch::default_parent(),
             program: lab.with_file_name("senko"),
             lab,
+            memcached: PathBuf::from("memcached"),
+            memtier: PathBuf::from("memtier_benchmark"),
         }
     }
 }

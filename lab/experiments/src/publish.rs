@@ -84,7 +84,7 @@ impl Page {
              <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline';img-src data:\">\n\
              <link rel=\"icon\" href=\"data:,\">\n\
              <title>Senko: the papers, measured here</title>\n<style>{STYLE}{}</style></head><body>\n\
-             <h1>The papers, measured here</h1>\n\
+             <h1>Senko: the papers, measured here</h1>\n{}\
              <p>What each paper claims, and what this machine measured. {} runs are on record; the newest ended {}. \
              An experiment that lacked something leaves a gap, with the reason. A sentence of a paper holds, holds in part, is \
              contradicted, or is not testable here; one figure that goes against it contradicts it. A figure whose rounds lie on \
@@ -92,6 +92,7 @@ impl Page {
              by times over page reads that took turns with them. Absolute times differ between machines; \
              compare ratios.</p>",
             chart::STYLE,
+            measured_on(records),
             records.len(),
             escape(&newest)
         );
@@ -122,7 +123,7 @@ impl Page {
             };
             let here = match sentence.judged {
                 Judged::Not(why) => escape(why),
-                Judged::By { .. } => escape(&said.figures()).replace("; ", "<br>"),
+                Judged::By { .. } => escape(&in_words(&said.figures())).replace("; ", "<br>"),
             };
             let (class, verdict) = shown(&said.verdict);
             let _ = writeln!(
@@ -219,7 +220,7 @@ impl Page {
             let (limits, why) = match sentence.judged {
                 Judged::Not(why) => (String::new(), why),
                 Judged::By { why, tests } => {
-                    let limit = |test: &Test| format!("{}: {}", test.key, test.limits());
+                    let limit = |test: &Test| in_words(&format!("{}: {}", test.key, test.limits()));
                     let limits: Vec<String> = tests.iter().map(limit).collect();
                     (limits.join("<br>"), why)
                 }
@@ -251,9 +252,9 @@ impl Page {
             };
             let _ = writeln!(
                 self.text,
-                "<tr><td><code>{}</code></td><td class=\"n\">{}</td><td class=\"n\">{sign} {}</td><td class=\"n\">{}</td>\
+                "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{sign} {}</td><td class=\"n\">{}</td>\
                  <td class=\"{class}\">{}</td></tr>",
-                bar.key,
+                in_words(bar.key),
                 figure(record, bar.key).map_or("-".to_owned(), |seen| escape(&seen)),
                 short(bar.must),
                 short(bar.goal),
@@ -392,6 +393,85 @@ impl Page {
     }
 }
 
+/// The machines, devices and commits of the runs, as a line for each kind.
+fn measured_on(records: &[Value]) -> String {
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let machine = |record: &Value| {
+        let of = &record["machine"];
+        let gib = of["memory_bytes"].as_f64()? / f64::from(1 << 30);
+        let (cpu, cores, kernel) = (text(&of["cpu"]), text(&of["cores"]), text(&of["kernel"]));
+        Some(format!(
+            "{cpu}, {cores} cores, {gib:.0} GiB of memory, Linux {kernel}"
+        ))
+    };
+    let device = |record: &Value| {
+        let fields = record["device"]
+            .as_object()
+            .filter(|fields| !fields.is_empty())?;
+        let of = |name: &&str| fields.get(*name).filter(|value| !value.is_null()).map(text);
+        Some(
+            ["model", "name"]
+                .iter()
+                .filter_map(of)
+                .collect::<Vec<_>>()
+                .join(" "),
+        )
+    };
+    let commit = |record: &Value| Some(text(&record["commit"]["hash"]).get(..12)?.to_owned());
+    type Of<'a> = &'a dyn Fn(&Value) -> Option<String>;
+    let kinds: [(&str, Of<'_>); 3] = [
+        ("Machine", &machine),
+        ("Drive", &device),
+        ("Commit", &commit),
+    ];
+    let mut lines = String::new();
+    for (kind, of) in kinds {
+        let all: std::collections::BTreeSet<String> = records.iter().filter_map(of).collect();
+        if !all.is_empty() {
+            let all: Vec<String> = all.into_iter().collect();
+            let _ = writeln!(
+                lines,
+                "<p class=\"soft\">{kind}: {}</p>",
+                escape(&all.join("; "))
+            );
+        }
+    }
+    lines
+}
+
+/// A figure's key as words, its unit behind it: `gets_over_fio`, `open_after_kill_s`.
+fn in_words(key: &str) -> String {
+    const UNITS: [(&str, &str); 7] = [
+        ("_s", ", s"),
+        ("_ms", ", ms"),
+        ("_us", ", us"),
+        ("_ns", ", ns"),
+        ("_mb", ", MB"),
+        ("_percent", ", %"),
+        ("_bytes", ", bytes"),
+    ];
+    let word = |word: &str| {
+        let (bare, end) = match word.split_once(':') {
+            Some((bare, _)) => (bare, ":"),
+            None => (word, ""),
+        };
+        let unit = UNITS
+            .iter()
+            .find_map(|(end, unit)| Some((bare.strip_suffix(end)?, *unit)));
+        let (name, unit) = unit.unwrap_or((bare, ""));
+        name.replace('_', " ") + unit + end
+    };
+    let words = key.split(' ').map(|of| match of.contains('_') {
+        true => word(of),
+        false => of.to_owned(),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// A sentence of a paper, with the verdict of the newest run.
 pub struct Said<'r> {
     /// Whose it is.
@@ -509,6 +589,16 @@ mod tests {
         assert_eq!(figures, 0);
         assert!(page.contains("A gap: this was not run") && page.ends_with("</html>\n"));
         assert!(!page.contains("<script") && !page.contains("src=\"http"));
+    }
+
+    #[test]
+    fn figures_are_named_in_words() {
+        assert_eq!(in_words("stop_first_answer_s"), "stop first answer, s");
+        assert_eq!(
+            in_words("gets_over_fio: at least 1"),
+            "gets over fio: at least 1"
+        );
+        assert_eq!(in_words("right 1; p99_us 2"), "right 1; p99, us 2");
     }
 
     #[test]

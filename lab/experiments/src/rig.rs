@@ -23,6 +23,7 @@ pub mod crowd; // clients that misbehave
 pub mod device; // the block device behind a file, and the kernel's counts of it
 mod middle; // the median
 pub mod fio; // the device's own limit
+pub mod memtier; // a load generator that is not ours
 pub mod probe; // was the machine calm?
 pub mod process; // memory and I/O of a process
 pub mod recorded; // a disk whose requests the kernel records
@@ -36,6 +37,7 @@ pub mod wire; // stats, and commands that the load generator does not send
 pub use bench::Bench;
 pub use certificate::Certificate;
 pub use contender::{Server, Spec};
+pub use memtier::Memtier;
 pub use middle::median;
 pub use series::{Figure, Rounds, Series, Steps, end, over, put, put_so_far, ratio, some};
 pub use traffic::{Items, Load, Window};

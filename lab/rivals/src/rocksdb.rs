@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! RocksDB by its C interface (Debian's librocksdb-dev, 7.8), with the settings of an expert for
-//! random reads of a device.
+//! RocksDB by its C interface (Debian's librocksdb-dev, or the library in `SENKO_ROCKSDB`), with
+//! the settings of an expert for random reads of a device.
 //!
 //! Blocks of 4 KiB, whole-key Bloom filters of 16 bits, direct reads, direct flushes and
 //! compactions, no compression, a cache of blocks. Indexes and filters stay in memory as long as a
@@ -160,8 +160,9 @@ impl Maker for RocksDb {
 
     fn describe(&self, tuning: &Tuning) -> String {
         format!(
-            "RocksDB by Debian's C interface (7.8): Bloom filters of {BLOOM_BITS} bits, blocks of {BLOCK} B with a hash index, direct reads, \
+            "RocksDB {} by its C interface: Bloom filters of {BLOOM_BITS} bits, blocks of {BLOCK} B with a hash index, direct reads, \
              flushes and compactions, no compression, cache {} MiB, {TABLES} tables of {} MiB in memory, {JOBS} background jobs",
+            version(tuning).unwrap_or("of unknown version".to_owned()),
             tuning.cache >> 20,
             table_bytes(tuning) >> 20
         )
@@ -170,6 +171,22 @@ impl Maker for RocksDb {
     fn open(&self, folder: &Path, tuning: &Tuning) -> Result<Box<dyn Engine>> {
         Ok(Box::new(Open::new(folder, tuning)?))
     }
+}
+
+/// The library's version. Only the log of a database tells it, so one is made and removed.
+fn version(tuning: &Tuning) -> Result<String> {
+    let folder = std::env::temp_dir().join(format!("senko-rocksdb-{}", std::process::id()));
+    std::fs::create_dir(&folder)?;
+    let log = Open::new(&folder, tuning).and_then(|open| {
+        drop(open);
+        Ok(std::fs::read_to_string(folder.join("LOG"))?)
+    });
+    std::fs::remove_dir_all(&folder)?;
+    let log = log?;
+    let version = log
+        .lines()
+        .find_map(|line| line.split_once("RocksDB version: "));
+    Ok(version.context("the log has no version")?.1.to_owned())
 }
 
 /// An open database.

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(senko_options) == sizeof(size_t) + 48, "as the library has it");
 _Static_assert(sizeof(senko_stats) == sizeof(size_t) + 104, "as the library has it");
@@ -35,6 +36,12 @@ static void no_problem(void *arg, const char *sentence)
     (void)arg;
     fprintf(stderr, "%s\n", sentence);
     exit(1);
+}
+
+static int end_with_seven(void *arg, uint64_t records)
+{
+    (void)arg, (void)records;
+    return 7;
 }
 
 static void put(senko_db *db, senko_table table, const char *key, const char *value)
@@ -231,6 +238,24 @@ int main(int argc, char **argv)
     OK(senko_checkpoint(db));
     OK(senko_verify(db, no_problem, NULL));
     OK(senko_verify(db, NULL, NULL));
+
+    /* A copy while the database is open; a copy that is ended leaves nothing. */
+    char copied[4096];
+    snprintf(copied, sizeof copied, "%s/copy.db", argv[1]);
+    IS(senko_backup(db, copied, end_with_seven, NULL), 7);
+    CHECK(access(copied, F_OK) != 0);
+    OK(senko_backup(db, copied, NULL, NULL));
+    IS(senko_backup(db, copied, NULL, NULL), EEXIST);
+    IS(senko_backup(db, NULL, NULL, NULL), EINVAL);
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.flags = SENKO_RDONLY;
+    OK(senko_open(copied, &options, &reader));
+    OK(senko_table_open(reader, "main", 0, &again));
+    OK(senko_count(reader, again, &count));
+    CHECK(count == 3);
+    OK(senko_verify(reader, NULL, NULL));
+    OK(senko_close(reader));
 
     /* Beside it, to read. */
     memset(&options, 0, sizeof options);

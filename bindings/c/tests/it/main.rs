@@ -139,6 +139,11 @@ fn the_program_of_the_guide() {
     program(&file);
 }
 
+#[test]
+fn the_example_of_the_guide_to_embedding() {
+    program(&source("../../examples/accounts.c"));
+}
+
 /// The shared library shows the symbols of the list, and the header declares the same.
 #[test]
 fn the_symbols_are_those_of_the_list() {

@@ -102,7 +102,7 @@ impl Flash {
             from_device as usize,
             frame,
             Tag::cache(purpose),
-            token(TOKEN_READ, u64::from(n)),
+            token(TOKEN_READ, self.shard, u64::from(n)),
         );
         false
     }

@@ -82,6 +82,8 @@ struct Region {
 
 #[derive(Debug)]
 pub(crate) struct Log {
+    /// The numbers of the shard and of the log in it, for tokens.
+    shard: u8,
     number: usize,
     device: DeviceId,
     first_page: u64,
@@ -134,7 +136,7 @@ pub(crate) struct Log {
 
 impl Log {
     pub fn new(
-        number: usize,
+        (shard, number): (u8, usize),
         slice: DeviceSlice,
         base: u64,
         region_pages: u64,
@@ -144,6 +146,7 @@ impl Log {
         assert!(chunks > OPEN_CHUNKS && region_pages.is_multiple_of(chunk_pages));
         let regions = slice.pages / region_pages;
         Log {
+            shard,
             number,
             device: slice.device,
             first_page: slice.first_page,
@@ -646,6 +649,7 @@ impl Log {
             Tag::cache(Purpose::Admit),
             token(
                 TOKEN_WRITE,
+                self.shard,
                 (self.number as u64) << 40 | chunk.first & 0xff_ffff_ffff,
             ),
         );
@@ -713,7 +717,7 @@ impl Log {
             0,
             pages as usize,
             Tag::cache(Purpose::Meta),
-            token(TOKEN_PROBE, self.number as u64),
+            token(TOKEN_PROBE, self.shard, self.number as u64),
         );
         self.probe = Some(buf);
         true

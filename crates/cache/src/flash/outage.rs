@@ -56,7 +56,7 @@ impl Flash {
             1,
             frame,
             Tag::cache(Purpose::Meta),
-            token(TOKEN_PROBE, n as u64 | u64::from(wrote) << 32),
+            token(TOKEN_PROBE, self.shard, n as u64 | u64::from(wrote) << 32),
         );
     }
 
@@ -110,7 +110,8 @@ mod tests {
             budget: None,
         };
         Flash::new(
-            vec![Log::new(0, slice, 0, 64, 16, 4)],
+            0,
+            vec![Log::new((0, 0), slice, 0, 64, 16, 4)],
             FramePool::new(&[(1, 1)]),
             FramePool::new(&[(1, 0)]),
             Admitter::new(admission, 1),
@@ -135,7 +136,7 @@ mod tests {
             let mut frame = frames.take(1).unwrap();
             frame.fill(byte);
             let completion = Completion {
-                token: token(TOKEN_PROBE, value),
+                token: token(TOKEN_PROBE, 0, value),
                 op: Op::Read,
                 result,
                 buf: Some(frame),

@@ -235,7 +235,7 @@ impl Flash {
             page,
             log.region_pages(),
             Tag::cache(Purpose::Reclaim),
-            token(TOKEN_DISCARD, (n as u64) << 40 | region),
+            token(TOKEN_DISCARD, self.shard, (n as u64) << 40 | region),
         );
     }
 
@@ -285,7 +285,7 @@ impl Flash {
             from_device as usize,
             frame,
             Tag::cache(Purpose::Reclaim),
-            token(TOKEN_RECLAIM, n as u64),
+            token(TOKEN_RECLAIM, self.shard, n as u64),
         );
         None
     }

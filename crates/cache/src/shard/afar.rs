@@ -49,7 +49,7 @@ impl AfarRead {
             self.pages,
             frame,
             Tag::cache(Purpose::Lookup),
-            token(TOKEN_AFAR, u64::from(number)),
+            token(TOKEN_AFAR, 0, u64::from(number)),
         );
     }
 

@@ -3,10 +3,17 @@
 
 use senko_io::{Completion, PAGE_SIZE, Queue};
 
-use crate::flash::{TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, untoken};
+use crate::flash::{
+    TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token_shard, untoken,
+};
 use crate::shard::Shard;
 
 impl Shard {
+    /// The number of the shard that asked for this.
+    pub fn of_completion(completion: &Completion) -> usize {
+        usize::from(token_shard(completion.token))
+    }
+
     /// Takes a device completion from the queue; the caller must pass each one here. Ended fetches
     /// are then in [`Shard::next_done`].
     pub fn on_disk<Q: Queue>(&mut self, queue: &mut Q, completion: Completion) {

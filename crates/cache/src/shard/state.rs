@@ -62,7 +62,12 @@ impl Shard {
     /// [`Shard::value_pieces`] and [`Shard::answer_pieces`] stay valid as raw memory.
     pub fn pin(&mut self, item: ItemRef) -> u64 {
         self.dram.pin(item.0);
-        u64::from(item.0)
+        u64::from(self.config.shard) << 32 | u64::from(item.0)
+    }
+
+    /// The number of the shard that gave out a pin.
+    pub fn of_pin(pin: u64) -> usize {
+        (pin >> 32) as usize
     }
 
     /// Ends a pin.

@@ -2,6 +2,8 @@
 //! Work that is due without a command: reclaim, streamed writes, parked reads, pages to empty, and
 //! searches for expired items.
 
+use std::ops::RangeInclusive;
+
 use senko_io::Queue;
 
 use crate::dram::LEAST_PAGES;
@@ -88,10 +90,10 @@ impl Shard {
         self.dram.arena().item_class(len, Words::of(len, false))
     }
 
-    /// Bytes for items and index that were reserved at start. [`Shard::set_dram_limit`] accepts no
-    /// more.
-    pub fn reserved_bytes(&self) -> usize {
-        self.dram.reserved()
+    /// The bytes for items and index that [`Shard::set_dram_limit`] accepts: at most those that
+    /// were reserved at start.
+    pub fn dram_bounds(&self) -> RangeInclusive<usize> {
+        LEAST_PAGES * self.dram.arena().page_bytes()..=self.dram.reserved()
     }
 
     /// Changes the memory for items and index within the bytes that were reserved at start
@@ -101,8 +103,7 @@ impl Shard {
     /// shard takes holds for all. The index does not shrink. If it needs more than that, items keep
     /// a few pages.
     pub fn set_dram_limit(&mut self, bytes: usize) -> bool {
-        let least = LEAST_PAGES * self.dram.arena().page_bytes();
-        if !(least..=self.dram.reserved()).contains(&bytes) {
+        if !self.dram_bounds().contains(&bytes) {
             return false;
         }
         self.dram.set_memory(bytes);

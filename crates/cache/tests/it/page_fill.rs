@@ -186,9 +186,13 @@ fn pages_are_counted_as_a_shard_fills_them() {
         )
     };
     type Sizes<'a> = &'a dyn Fn(u64) -> (usize, usize);
-    let populations: [(&str, Sizes<'_>, u64); 8] = [
+    let populations: [(&str, Sizes<'_>, u64); 12] = [
         ("2,100 bytes", &|_| (20, 2_080), 15_000),
         ("100 bytes", &|_| (10, 90), 200_000),
+        ("200 bytes", &|_| (20, 180), 150_000),
+        ("500 bytes", &|_| (20, 480), 100_000),
+        ("700 bytes", &|_| (20, 680), 80_000),
+        ("4,000 bytes", &|_| (20, 3_980), 15_000),
         ("1,000 bytes", &|_| (20, 980), 60_000),
         ("1,300 bytes", &|_| (20, 1_280), 30_000),
         ("5,000 bytes", &|_| (20, 4_980), 10_000),
@@ -201,7 +205,7 @@ fn pages_are_counted_as_a_shard_fills_them() {
         let mut shard = Shard::new(config(8 << 20, 256 << 20 >> 12)).expect("a shard");
         let mut queue = MemoryQueue::new(256 << 20 >> 12, &[(1, 8), (16, 4)], 1);
         shard.set_now(1_700_000_000_000);
-        let (mut counted, mut records) = (Footprint::default(), 0);
+        let (mut counted, mut records, mut bytes) = (Footprint::default(), 0, 0);
         for n in 0..items {
             let (key_len, value_len) = sizes(n);
             let mut key = format!("{n}").into_bytes();
@@ -209,6 +213,7 @@ fn pages_are_counted_as_a_shard_fills_them() {
             store(&mut shard, &mut queue, &key, &value[..value_len]);
             counted.add(key_len, value_len as u32);
             records += Footprint::record_bytes(key_len, value_len as u32);
+            bytes += (key_len + value_len) as u64;
         }
         let s = shard.stats();
         // How full pages are: large items leave DRAM before small ones.
@@ -223,6 +228,18 @@ fn pages_are_counted_as_a_shard_fills_them() {
             (-0.02..0.02 + padding).contains(&off),
             "{name}: {planned} and {written}"
         );
+        // What docs/cache/sizing.md says for items of S bytes, over what they took.
+        let size = bytes / items;
+        let one_size = bytes == size * items;
+        let record = size + if one_size && size > 1024 + 20 { 55 } else { 18 };
+        let said = match (one_size, record <= 4096) {
+            (true, true) => items as f64 * 4096.0 / (4096 / record) as f64,
+            (true, false) => (items * 4096 * record.div_ceil(4096)) as f64,
+            (false, _) => (record * items) as f64 / 0.95,
+        };
+        let over = said / (records as f64 / written);
+        println!("{name}: docs/cache/sizing.md says {over:.3} of it");
+        assert!((0.97..=1.05).contains(&over), "{name}: {over}");
     }
 }
 

@@ -420,7 +420,7 @@ fn a_kill_while_a_page_is_half_empty_leaves_what_was() {
                 r.run.device(2);
             }
             let moves = r.run.shard.stats().slab_moves;
-            let bytes = r.run.shard.reserved_bytes();
+            let bytes = *r.run.shard.dram_bounds().end();
             assert!(r.run.shard.set_dram_limit(bytes / 2));
             r.steps(200);
             emptied += r.run.shard.stats().slab_moves - moves;

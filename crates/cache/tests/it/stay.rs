@@ -79,11 +79,11 @@ fn an_index_above_the_limit_refuses_no_limit() {
         }
     }
     let full = shard.stats().dram_items;
-    assert!(shard.set_dram_limit(shard.reserved_bytes()));
+    assert!(shard.set_dram_limit(*shard.dram_bounds().end()));
     for n in n + 1000..n + 50_000 {
         store(&mut shard, &mut queue, key(n).as_bytes(), b"v");
     }
     assert!(shard.stats().dram_items > 2 * full, "{full} before");
-    assert!(!shard.set_dram_limit(shard.reserved_bytes() + 1));
+    assert!(!shard.set_dram_limit(*shard.dram_bounds().end() + 1));
     assert!(!shard.set_dram_limit(100_000));
 }

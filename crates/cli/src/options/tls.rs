@@ -14,7 +14,7 @@ use crate::units::{TlsVersion, Verify};
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TlsOptions {
     /// Encrypt TCP connections; --tls-chain-cert implies it
-    #[arg(short = 'Z', long, visible_alias = "enable-ssl", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Security")]
+    #[arg(short = 'Z', long, visible_alias = "enable-ssl", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Security")]
     pub tls: Option<bool>,
     /// PEM file with the server's certificate, followed by those that lead to its CA
     #[arg(long, value_name = "FILE", help_heading = "Security")]
@@ -36,7 +36,7 @@ pub struct TlsOptions {
     #[arg(long, value_name = "LIST", help_heading = "Security")]
     pub tls_ciphers: Option<String>,
     /// Clients may resume sessions with tickets
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Security")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Security")]
     pub tls_session_cache: Option<bool>,
     /// Of the drop-in only: memcached's `ssl_wbuf_size`.
     #[arg(skip)]

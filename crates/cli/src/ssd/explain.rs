@@ -20,8 +20,8 @@ const MOST_BYTES: u64 = 64 << 20;
 #[command(
     after_help = "WORKLOAD may also be the JSON of a run: a file that begins with {. Other options then have no effect.\n\n\
     Examples:\n  \
-    senko ssd explain zipf:count=20k,pages=200k,rate=500 --profile paper-1gb --precondition 90\n  \
-    senko ssd run uniform:count=5k --json > result.json && senko ssd explain result.json"
+    senko ssd explain zipf:count=20k,pages=200k,rate=500 --profile paper-1gb\n  \
+    senko ssd run uniform:count=5k --json > a.json && senko ssd explain a.json"
 )]
 pub struct ExplainArgs {
     #[command(flatten)]

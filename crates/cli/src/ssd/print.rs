@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use senko_ssd::catalogue::{self, Named};
 use senko_ssd::lifetime::{Lifetime, show_years};
 use senko_ssd::nand::Cause;
-use senko_ssd::profile::Profile;
+use senko_ssd::profile::{BUILT_IN, Profile};
 use senko_ssd::report::{Report, ResponseTimes, show_bytes as bytes};
 use serde_json::json;
 
@@ -330,6 +330,16 @@ pub fn csv(workload: &str, profile: &Profile, report: &Report) -> (String, Strin
         join(columns.iter().map(|column| column.0).collect()),
         join(columns.iter().map(|column| column.1.as_str()).collect()),
     )
+}
+
+/// The file of a profile.
+pub fn profile(name: &str) -> Result<()> {
+    Profile::find(name)?;
+    let text = match BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+        Some((_, text)) => (*text).to_owned(),
+        None => std::fs::read_to_string(name)?,
+    };
+    write!(crate::out::stdout(), "{text}").context("cannot write to stdout")
 }
 
 /// Everything that can be named on the command line.

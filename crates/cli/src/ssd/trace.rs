@@ -18,6 +18,9 @@ use crate::units::some_bytes_text;
 
 /// Arguments of `senko ssd trace`.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    senko ssd trace info Financial1.spc\n  \
+    senko ssd trace convert Financial1.spc Financial1.trace --limit 1000")]
 pub struct TraceArgs {
     #[command(subcommand)]
     command: TraceCommand,
@@ -26,6 +29,9 @@ pub struct TraceArgs {
 #[derive(Debug, Subcommand)]
 enum TraceCommand {
     /// Says what a trace is: requests, mix, footprint, duration, what was dropped and why
+    #[command(after_help = "Examples:\n  \
+        senko ssd trace info Financial1.spc\n  \
+        senko ssd trace info Financial1.spc.gz --json")]
     Info {
         /// A trace's file or a generator
         workload: String,
@@ -36,10 +42,17 @@ enum TraceCommand {
         json: bool,
     },
     /// Writes a trace in another format
+    #[command(after_help = "Examples:\n  \
+        senko ssd trace convert a.csv small.spc --to spc --limit 1000\n  \
+        senko ssd trace convert b.spc b.trace --fold modulo --capacity 1g")]
     Convert(ConvertArgs),
     /// Writes the requests of a generator as a trace
+    #[command(after_help = "Examples:\n  \
+        senko ssd trace gen zipf:theta=0.9,count=10k zipf.trace\n  \
+        senko ssd trace gen uniform:count=2k uniform.csv --to msr")]
     Gen(ConvertArgs),
     /// Draws requests over time, reads and writes apart
+    #[command(after_help = "Examples:\n  senko ssd trace plot Financial1.spc -o requests.svg")]
     Plot {
         /// A trace's file or a generator
         workload: String,

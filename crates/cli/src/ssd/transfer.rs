@@ -17,7 +17,8 @@ use crate::units::{at_least_one, microseconds, within};
 /// Arguments of `senko ssd transfer`. The defaults are the fit to the paper's figures.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    senko ssd transfer                          1, 2 and 4 drives under a load that never pauses: the paper's figures 7 and 8\n  \
+    senko ssd transfer\n      \
+      1, 2 and 4 drives under a load that never pauses: figures 7 and 8\n  \
     senko ssd transfer --drives 4 --rate 40000  figure 9, a point of it\n  \
     senko ssd transfer --drives 16 --lanes 16 --any-order --window 304\n      \
       what removes the bottleneck")]

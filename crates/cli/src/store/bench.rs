@@ -40,9 +40,8 @@ const FIRST_BYTES: u64 = 64 << 10;
     Examples:\n  \
     senko store bench /mnt/nvme/bench.kv --keys 4m --mix ycsb-b --threads 4\n  \
     senko store bench bench.kv --get-ratio 1 --dist uniform --depth 64 --compact\n  \
-    senko store bench bench.kv --get-ratio 0 --durability synced --threads 16 -n 100k\n  \
-    senko store bench bench.kv --mix ycsb-a --keys 100k --verify --trace bench.trace && \
-    senko ssd run bench.trace --fold modulo"
+    senko store bench bench.kv --get-ratio 0 --durability synced -t 16 -n 100k\n  \
+    senko store bench b.kv --mix ycsb-a --keys 100k --verify --trace b.trace && \\\n      senko ssd run b.trace --fold modulo"
 )]
 pub struct BenchArgs {
     #[command(flatten)]

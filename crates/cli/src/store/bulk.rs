@@ -31,7 +31,7 @@ const BATCH_BYTES: u64 = 1 << 20;
     Examples:\n  \
     senko store load data.kv rows.jsonl\n  \
     zcat rows.csv.gz | senko store load data.kv --format csv --synced\n  \
-    senko store dump old.kv | senko store load new.kv --page-size 16k --keep-versions 3"
+    senko store dump old.kv | senko store load new.kv --keep-versions 3"
 )]
 pub struct LoadArgs {
     #[command(flatten)]

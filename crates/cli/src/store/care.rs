@@ -142,7 +142,7 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
     writes, unless --shrink returns it to the file system. An open store returns space that has been free for a minute.\n\n\
     Examples:\n  \
     senko store compact data.kv\n  \
-    senko store compact data.kv --shrink                   the file takes less of the disk"
+    senko store compact data.kv --shrink           the file takes less of the disk"
 )]
 pub struct CompactArgs {
     #[command(flatten)]
@@ -228,7 +228,8 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
     anything is wrong, with the byte in the file. Changes nothing.\n\n\
     Examples:\n  \
     senko store verify data.kv\n  \
-    senko store verify data.kv --json                      a line a problem, then one with the counts"
+    senko store verify data.kv --json\n      \
+      a line a problem, then one with the counts"
 )]
 pub struct VerifyArgs {
     #[command(flatten)]
@@ -294,7 +295,8 @@ pub fn verify(args: &VerifyArgs) -> Result<Answer> {
     if what replaced or deleted them was lost.\n\n\
     Examples:\n  \
     senko store repair data.kv saved.kv\n  \
-    senko store repair /dev/nvme1n1 saved.kv --json        a line a loss, then one with the counts"
+    senko store repair /dev/nvme1n1 saved.kv --json\n      \
+      a line a loss, then one with the counts"
 )]
 pub struct RepairArgs {
     #[command(flatten)]

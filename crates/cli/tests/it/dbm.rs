@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::process::{Scratch, hears_signals, signal};
+use crate::process::{SENKO, Scratch, hears_signals, run, signal};
 
 fn dbm(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_senko"))
@@ -389,4 +389,17 @@ fn ctrl_c_prints_what_a_benchmark_measured() {
     let line: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
     let done = line["transactions"].as_u64().unwrap();
     assert!((1..4_000_000_000).contains(&done), "{line}");
+}
+
+/// "Another program's content" was said of the other engine's files.
+#[test]
+fn a_file_of_the_other_engine_is_told() {
+    let folder = Scratch::new();
+    for (mine, theirs) in [("dbm", "store"), ("store", "dbm")] {
+        let made = run(SENKO, &folder, &[mine, "put", mine, "key", "value"]);
+        assert!(made.status.success());
+        let refused = run(SENKO, &folder, &[theirs, "get", mine, "key"]);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(told.contains(&format!("use `senko {mine}`")), "{told}");
+    }
 }

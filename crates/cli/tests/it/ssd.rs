@@ -28,6 +28,47 @@ fn value(json: &str, pointer: &str) -> serde_json::Value {
         .clone()
 }
 
+/// The names of a value's fields, at every depth; devices have numbers for names.
+fn fields(value: &serde_json::Value, names: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(fields_of) => {
+            for (name, below) in fields_of {
+                if name.parse::<u64>().is_err() {
+                    names.insert(name.clone());
+                }
+                fields(below, names);
+            }
+        }
+        serde_json::Value::Array(all) => all.iter().for_each(|below| fields(below, names)),
+        _ => {}
+    }
+}
+
+/// Programs had to guess what the fields of results mean.
+#[test]
+fn the_page_of_results_has_every_field() {
+    let folder = Scratch::new();
+    let page = std::fs::read_to_string("../../docs/ssd/results.md").unwrap();
+    let run = [
+        "run",
+        "uniform:count=2k",
+        "--precondition",
+        "steady",
+        "--fold",
+        "modulo",
+        "--scale",
+        "512",
+    ];
+    let json = stdout(&ssd(&folder, &[&run[..], &["--json"]].concat()));
+    let mut names = std::collections::BTreeSet::new();
+    fields(&serde_json::from_str(&json).unwrap(), &mut names);
+    assert!(names.len() > 80, "{names:?}");
+    let csv = stdout(&ssd(&folder, &[&run[..], &["--csv"]].concat()));
+    names.extend(csv.lines().next().unwrap().split(',').map(str::to_owned));
+    names.retain(|name| !page.contains(&format!("`{name}`")));
+    assert!(names.is_empty(), "not described: {names:?}");
+}
+
 /// Two disks of a trace, and lines that cannot be used.
 const TWO_DISKS: &str = "0,8,4096,W,0.25\n1,8,4096,W,1.25\n0,16,4096,R,2.25\n1,24,512,W,3.25\n";
 

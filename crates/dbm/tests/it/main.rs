@@ -10,12 +10,17 @@ mod replay; // transactions, run again one by one
 #[path = "../../../io/tests/calls/calls.rs"]
 mod recorded; // power cuts and kills at system calls
 
+#[path = "../../../../examples/accounts.rs"]
+#[allow(dead_code)]
+mod accounts; // the example of the guide to embedding
+
 mod anomalies;
 mod calls;
 mod copies;
 mod crash;
 mod cycles;
 mod disk;
+mod examples;
 mod faults;
 mod flips;
 mod full;

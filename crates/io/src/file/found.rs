@@ -14,8 +14,9 @@ use super::{FileOptions, failed, folder_of, lock, refuse_file_in_dev, told};
 pub(super) struct Found {
     /// What it was before; `None` if it was made.
     pub existing: Option<Metadata>,
-    pub file: File,
+    /// Dropped before the file is closed.
     pub held: Option<lock::HeldLock>,
+    pub file: File,
 }
 
 impl Found {

@@ -338,10 +338,10 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
 /// A file that is not a [`super::FlashFile`], and its lock: nobody else uses it meanwhile.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    file: Unshared,
     _sign: Option<Sign>,
-    /// `None` if it is no regular file, which has no lock.
+    /// `None` if it is no regular file, which has no lock. Dropped before the file is closed.
     held: Option<HeldLock>,
+    file: Unshared,
 }
 
 impl Claim {

@@ -119,6 +119,25 @@ fn what_happens_while_the_lock_is_awaited_is_seen() {
     assert_eq!(std::fs::read(&path).unwrap(), b"a result");
 }
 
+/// A file that was removed was closed before it left the list of those that this process holds. The
+/// kernel gave its inode to a new file at once, which was then refused as one of them.
+#[test]
+fn a_new_file_is_not_taken_for_a_removed_one() {
+    let folder = Folder::new();
+    std::thread::scope(|scope| {
+        for name in ["one", "two", "three"] {
+            let path = folder.file(name);
+            scope.spawn(move || {
+                for _ in 0..1000 {
+                    let file = FlashFile::open(&path, &sized(1 << 12)).unwrap();
+                    std::fs::remove_file(&path).unwrap();
+                    drop(file);
+                }
+            });
+        }
+    });
+}
+
 /// A store that was made and synced used to be lost in a power cut before its directory was
 /// written: the file was durable, its name was not.
 #[test]

@@ -165,7 +165,7 @@ fn server(text: &mut Text, shared: &Shared, report: &StartReport) {
         "mode",
         &[("user", user), ("system", system)],
     );
-    text.gauge("senko_threads", "Worker threads.", shared.shards);
+    text.gauge("senko_threads", "Worker threads.", shared.deal.workers());
     let help = "Cap on all memory, as given.";
     text.gauge("senko_memory_limit_bytes", help, shared.settings.memory);
     if let Some(warm) = &report.warm {

@@ -178,7 +178,7 @@ fn shutdown(ctx: &mut Ctx<'_, impl Queue>, rest: &[u8], out: &mut Reply) -> Aske
 const LEAST_MIB: u64 = 8;
 
 fn memory_limit(ctx: &mut Ctx<'_, impl Queue>, mib: Option<u32>) -> &'static str {
-    let most = (ctx.shard.reserved_bytes() * ctx.shared.shards) as u64;
+    let most = ctx.shared.most_dram();
     match mib {
         None => ERROR,
         // A server with less than that accepts what `stats` says that it has.

@@ -19,6 +19,7 @@ use super::sink::Sink;
 use crate::context::Ctx;
 use crate::protocol::number::{push_base64, push_u64};
 use crate::protocol::{is_word, push_key, push_uri};
+use crate::shards::Shards;
 use crate::shared::{ConnEntry, ConnState};
 
 /// Slab class numbers are below this (memcached's bound).
@@ -96,14 +97,14 @@ pub(crate) enum Table {
 #[derive(Debug)]
 pub(crate) struct Dump {
     kind: DumpKind,
-    shard: usize,
+    worker: usize,
     cursor: u64,
     items: u32,
     bytes: usize,
     sizes: Sizes,
     /// The last prefix that was shown.
     prefix: Option<Vec<u8>>,
-    /// Another shard was asked for a part.
+    /// Another worker was asked for a part.
     pub waiting: bool,
 }
 
@@ -143,9 +144,9 @@ impl Sizes {
 pub(crate) enum DumpStep {
     /// The next rows of a table.
     Table(Table),
-    /// A part of this worker's shard.
+    /// A part of this worker's shards.
     Local(DumpKind, u64),
-    /// This request, sent to that shard.
+    /// This request, sent to that worker.
     Foreign(usize, Vec<u8>),
     Finished,
 }
@@ -154,7 +155,7 @@ impl Dump {
     pub fn new(kind: DumpKind) -> Dump {
         Dump {
             kind,
-            shard: 0,
+            worker: 0,
             cursor: 0,
             items: 0,
             bytes: 0,
@@ -164,16 +165,16 @@ impl Dump {
         }
     }
 
-    /// The next step; `me` is this worker's shard.
-    pub fn next(&self, me: usize, shards: usize) -> DumpStep {
-        if self.shard >= shards || self.is_full() {
+    /// The next step; `me` is this worker.
+    pub fn next(&self, me: usize, workers: usize) -> DumpStep {
+        if self.worker >= workers || self.is_full() {
             DumpStep::Finished
         } else if let DumpKind::Table(table) = self.kind {
             DumpStep::Table(table)
-        } else if self.shard == me {
+        } else if self.worker == me {
             DumpStep::Local(self.kind, self.cursor)
         } else {
-            DumpStep::Foreign(self.shard, part_request(self.kind, self.cursor))
+            DumpStep::Foreign(self.worker, part_request(self.kind, self.cursor))
         }
     }
 
@@ -191,7 +192,7 @@ impl Dump {
         let (cursor, body) = part.split_at_checked(8).unwrap_or((&[0xff; 8], &[]));
         self.cursor = u64::from_le_bytes(cursor.try_into().expect("eight bytes were split off"));
         if self.cursor == END {
-            self.shard += 1;
+            self.worker += 1;
             self.cursor = 0;
         }
         match self.kind {
@@ -236,7 +237,7 @@ impl Dump {
             }
         };
         if !more {
-            self.shard = ctx.shared.shards;
+            self.worker = ctx.shared.deal.workers();
         }
     }
 
@@ -305,10 +306,12 @@ pub(crate) fn parse_part_request(line: &[u8]) -> Option<(DumpKind, u64)> {
     Some((kind, cursor))
 }
 
-/// A part of this worker's shard while it is being made.
+/// A part of this worker's shards while it is being made. It lies in one of them.
 #[derive(Debug)]
 pub(crate) struct Part {
     kind: DumpKind,
+    /// Its cursor.
+    from: u64,
     /// The next cursor, or [`END`].
     cursor: u64,
     text: Vec<u8>,
@@ -325,6 +328,7 @@ impl Part {
         ctx.cursor.flush(ctx.shared, ctx.shard);
         let mut part = Part {
             kind,
+            from,
             cursor: END,
             text: Vec::new(),
             sizes: BTreeMap::new(),
@@ -332,8 +336,9 @@ impl Part {
             no_cas: ctx.shared.settings.no_cas,
             flash: Vec::new(),
         };
+        let own_from = ctx.shard.turn_to_part(from);
         let shard: &Shard = ctx.shard;
-        let cursor = shard.scan(from, |found| match found {
+        let cursor = shard.scan(own_from, |found| match found {
             Scanned::Dram(item) => {
                 let size = shard.footprint(item);
                 part.add(shard.key(item), &shard.meta(item), size, false);
@@ -341,8 +346,13 @@ impl Part {
             Scanned::Flash(_) if kind.is_of_dram() => {}
             Scanned::Flash(at) => part.flash.push(at),
         });
-        part.cursor = cursor.unwrap_or(END);
+        part.cursor = ctx.shard.next_part(cursor).unwrap_or(END);
         part
+    }
+
+    /// Turns to the shard in which it lies.
+    pub fn turn_to_its_shard(&self, shards: &mut Shards) {
+        shards.turn_to_part(self.from);
     }
 
     /// Adds an item that was read from flash.

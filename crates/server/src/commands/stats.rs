@@ -297,7 +297,7 @@ fn general(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
         "time_in_listen_disabled_us",
         counts.listen_disabled_us.load(Relaxed),
     );
-    sink.stat("threads", shared.shards);
+    sink.stat("threads", shared.deal.workers());
     sink.stat("conn_yields", stats.conn_yields);
     sink.stat("hash_bytes", cache.index_bytes);
     sink.stat("hash_is_expanding", 0);
@@ -564,6 +564,8 @@ fn classes(ctx: &Ctx<'_, impl Queue>) -> BTreeMap<u32, SlabClassStats> {
             chunks_per_page: class.chunks_per_page,
             ..SlabClassStats::default()
         });
+        // A stand-in's pages are small.
+        place.chunks_per_page = place.chunks_per_page.max(class.chunks_per_page);
         place.total_pages += class.total_pages;
         place.used_chunks += class.used_chunks;
         place.free_chunks += class.free_chunks;

@@ -15,14 +15,14 @@ use crate::settings::Settings;
 use crate::worker::{StartError, Worker, WorkerConfig};
 
 /// A worker's thread, and the state that it left.
-pub(super) type Thread = JoinHandle<Result<Option<Stopped>, String>>;
+pub(super) type Thread = JoinHandle<Result<Vec<Stopped>, String>>;
 
 /// The report of a worker once it is ready.
 pub(super) struct LoopReport {
     pub index: usize,
     pub backend: Backend,
     pub fallback: Option<String>,
-    pub recovered: Recovered,
+    pub recovered: Vec<(usize, Recovered)>,
 }
 
 /// Workers that are ready, or about to be, and wait to be released. Dropping it makes their threads
@@ -109,7 +109,9 @@ pub(super) fn not_made(why: StartError, settings: &Settings, sizes: &[u64]) -> S
 /// The restored items of all shards together. Each reason for an empty shard is logged once.
 pub(super) fn warm_report(loops: &[LoopReport]) -> Recovered {
     let mut all = Recovered::default();
-    for (shard, r) in loops.iter().map(|l| &l.recovered).enumerate() {
+    let mut shards: Vec<_> = loops.iter().flat_map(|l| &l.recovered).collect();
+    shards.sort_by_key(|(shard, _)| *shard);
+    for (shard, r) in shards {
         all.flash_items += r.flash_items;
         all.dram_items += r.dram_items;
         all.dropped += r.dropped;
@@ -140,13 +142,13 @@ fn work(
     ready: &mpsc::Sender<Result<LoopReport, StartError>>,
     go: &mpsc::Receiver<()>,
     control: Control,
-) -> Result<Option<Stopped>, String> {
+) -> Result<Vec<Stopped>, String> {
     let index = config.index;
     let worker = match Worker::new(config) {
         Ok(worker) => worker,
         Err(error) => {
             let _ = ready.send(Err(error));
-            return Ok(None); // `Bound::start` reports it
+            return Ok(Vec::new()); // `Bound::start` reports it
         }
     };
     let fallback = worker.fallback_reason().map(str::to_owned);
@@ -154,10 +156,10 @@ fn work(
         index,
         backend: worker.backend(),
         fallback,
-        recovered: worker.recovered().clone(),
+        recovered: worker.recovered().to_vec(),
     };
     if ready.send(Ok(report)).is_err() || go.recv().is_err() {
-        return Ok(None); // another worker could not start
+        return Ok(Vec::new()); // another worker could not start
     }
     // When this worker ends for any reason, the server ends. A cache that lost a shard would answer
     // misses forever.

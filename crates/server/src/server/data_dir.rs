@@ -225,6 +225,11 @@ impl DataDir {
         lock(&self.block)
     }
 
+    /// The number of shards.
+    pub fn shards(&self) -> usize {
+        self.block().shards as usize
+    }
+
     /// Bytes of a region with which flash was written; `None` for a new directory.
     pub fn region(&self) -> Option<usize> {
         Some(self.block().region as usize).filter(|&region| region != 0)
@@ -398,7 +403,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// Removes the files of stops, including those of stops with more threads.
+    /// Removes the files of stops, including those of stops with more shards.
     fn remove_saved(&self) {
         let Ok(entries) = std::fs::read_dir(&self.dir) else {
             return;
@@ -536,7 +541,7 @@ fn anew(settings: &Settings, files: &[Arc<FlashFile>], before: &Superblock, id: 
     Superblock {
         sequence: before.sequence,
         id,
-        shards: settings.threads as u32,
+        shards: settings.shards.unwrap_or(settings.threads) as u32,
         cas_reserved: before.cas_reserved,
         // A new seed each time, so that knowledge of the previous one is useless.
         hash_seed: hash_seed(settings),

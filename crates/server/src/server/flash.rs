@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The flash files, and each worker's part of them.
+//! The flash files, and each shard's part of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,29 +88,24 @@ impl Drop for Untouched {
     }
 }
 
-/// Each worker's part of each file: the same number of whole regions, side by side, after the
+/// Each shard's part of each file: the same number of whole regions, side by side, after the
 /// label.
-pub(super) fn slices(
-    settings: &Settings,
-    plan: &MemoryPlan,
-    sizes: &[u64],
-) -> Vec<Vec<DeviceSlice>> {
+pub(super) fn slices(plan: &MemoryPlan, sizes: &[u64]) -> Vec<Vec<DeviceSlice>> {
     let region_pages = (plan.region / PAGE_SIZE) as u64;
-    let slice = |worker: usize, device: usize, bytes: u64| {
-        let pages =
-            bytes / PAGE_SIZE as u64 / settings.threads as u64 / region_pages * region_pages;
+    let slice = |shard: usize, device: usize, bytes: u64| {
+        let pages = bytes / PAGE_SIZE as u64 / plan.shards as u64 / region_pages * region_pages;
         DeviceSlice {
             device: device as u16,
-            first_page: LABEL_PAGES + worker as u64 * pages,
+            first_page: LABEL_PAGES + shard as u64 * pages,
             pages,
         }
     };
-    (0..settings.threads)
-        .map(|worker| {
+    (0..plan.shards)
+        .map(|shard| {
             sizes
                 .iter()
                 .enumerate()
-                .map(|(device, bytes)| slice(worker, device, *bytes))
+                .map(|(device, bytes)| slice(shard, device, *bytes))
                 .collect()
         })
         .collect()

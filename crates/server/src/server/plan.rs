@@ -2,20 +2,23 @@
 //! Divides one memory cap. All sizes are decided here, at start, before anything is allocated.
 //!
 //! ```text
-//! --memory = process + threads * ( receive buffers + read frames + replies and tails + shard ) + connections
-//!                                                                                        |
-//!                                                       items, index and write buffers --+
+//! --memory = process + threads * ( receive buffers + read frames + replies and tails ) + connections
+//!            + shards * ( items, index and write buffers )
 //! ```
 //!
 //! The drop-in's `-m` works the other way round: it sets the memory for items, and the rest is
 //! added.
 //!
-//! Always holds: the parts of a plan add up to at most the cap, and all workers get equal parts.
+//! The number of shards of a new cache follows from memory, flash and threads ([`shards`]).
+//!
+//! Always holds: the parts of a plan add up to at most the cap, all workers get equal parts, and so
+//! do all shards.
 
 use senko_cache::FRAME_PAGES;
 use senko_io::{LoopConfig, PAGE_SIZE};
 
 use crate::settings::Settings;
+use crate::shards::STAND_IN_BYTES;
 
 /// The resident memory of a server without shards: code, libraries, the allocator and the main
 /// thread.
@@ -40,7 +43,7 @@ const TLS_BYTES: u64 = 8 << 10;
 const MOST_BUSY: u64 = 1024;
 /// The least memory of a shard.
 const LEAST_SHARD: u64 = 4 << 20;
-/// The least memory of `-m` for a thread.
+/// The least memory of `-m` for a shard.
 const LEAST_OWN: u64 = 1 << 20;
 const RECV_BUFFER_BYTES: usize = 16 << 10;
 /// Registered memory counts against RLIMIT_MEMLOCK, which is 8 MiB on most systems. One loop's
@@ -48,8 +51,23 @@ const RECV_BUFFER_BYTES: usize = 16 << 10;
 const MOST_FRAMES: u64 = 6 << 20;
 const MOST_REGION: usize = 16 << 20;
 const LEAST_REGION: usize = 64 << 10;
+/// An item of up to this many bytes fits into every shard.
+const SMALL_ITEM: u64 = 1 << 20;
 /// Regions that a shard needs of each flash file.
 const LEAST_REGIONS: u64 = 4;
+/// Most shards with flash. Each has a log on each device, with write buffers, and a drive that
+/// mixes many streams may have to copy their data (`serve-endurance`).
+const MOST_LOGS: usize = 8;
+/// The numbers that shards can have.
+const ALL_SHARDS: u64 = 256;
+/// Most shards without flash.
+const MOST_SHARDS: usize = 64;
+/// Memory and flash of a large shard: a cache with more has more shards. Beyond it tags are short,
+/// and then handles.
+const LARGE: (u64, u64) = (32 << 30, 1 << 40);
+/// A data directory gets a shard for each part of this size, beyond those that its first start has
+/// threads for: later starts may have more.
+const SPACIOUS: u64 = 128 << 20;
 
 /// All sizes of a server.
 #[derive(Clone, Debug)]
@@ -61,7 +79,9 @@ pub struct MemoryPlan {
     /// The bytes of unsent replies and unread requests at which a worker closes its worst
     /// connection.
     pub pending: usize,
-    /// Bytes of each worker's shard: items, index, write buffers.
+    /// The number of shards.
+    pub shards: usize,
+    /// Bytes of each shard: items, index, write buffers.
     pub shard: usize,
     /// Bytes of a region.
     pub region: usize,
@@ -72,6 +92,7 @@ pub struct MemoryPlan {
 /// # Errors
 /// One sentence with the number that would suffice, if memory or a flash file is too small.
 pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, String> {
+    let shards = shards(settings, flash);
     let Dealt {
         total,
         shard,
@@ -80,7 +101,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
         frames,
         disk_threads,
         least,
-    } = deal(settings, flash);
+    } = deal(settings, flash, shards);
     if shard < LEAST_SHARD {
         // Searched, not calculated: buffers grow with memory, and take a part of each addition.
         let with = |mb: u64| Settings {
@@ -89,7 +110,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             ..settings.clone()
         };
         let most = least.div_ceil(1 << 20) * 2;
-        let does = |&mb: &u64| deal(&with(mb), flash).shard >= LEAST_SHARD;
+        let does = |&mb: &u64| deal(&with(mb), flash, shards).shard >= LEAST_SHARD;
         let need = (1..most).find(does).unwrap_or(most);
         let (given, need) = match settings.item_memory {
             Some(items) => (format!("-m {}", items >> 20), format!("-m {need}")),
@@ -105,8 +126,8 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             settings.max_connections,
         ));
     }
-    let region = region_for(settings, shard, flash);
-    check_flash(settings, flash, region)?;
+    let region = region_for(settings, (shards, shard), flash);
+    check_flash(settings, shards, flash, region)?;
     Ok(MemoryPlan {
         total,
         loop_config: LoopConfig {
@@ -118,6 +139,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             max_connections: settings.max_connections + 16, // some connections are refused with an answer
         },
         pending: pending as usize,
+        shards,
         shard: usize::try_from(shard)
             .map_err(|_| "memory is larger than this machine can address".to_string())?,
         region,
@@ -141,8 +163,40 @@ struct Dealt {
     least: u64,
 }
 
-fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
-    let threads = settings.threads as u64;
+/// The number of shards: that of the data directory, or for a cache that begins empty one a thread,
+/// as far as memory and flash suffice. With flash they are few, unless they would be large. A data
+/// directory may be started with more threads later, so it gets more shards if its memory is
+/// spacious.
+pub(super) fn shards(settings: &Settings, flash: &[u64]) -> usize {
+    if let Some(shards) = settings.shards {
+        return shards;
+    }
+    let most = match flash.is_empty() {
+        true => MOST_SHARDS,
+        false => MOST_LOGS,
+    };
+    let memory = settings.item_memory.unwrap_or(settings.memory);
+    let spacious = match settings.data_dir {
+        Some(_) => (memory / SPACIOUS).min(MOST_LOGS as u64) as usize,
+        None => 1,
+    };
+    let large = (memory / LARGE.0).max(flash.iter().sum::<u64>() / LARGE.1);
+    let wanted = settings.threads.max(spacious).min(most);
+    let wanted = wanted.max(large.min(ALL_SHARDS) as usize);
+    let region = settings.region.unwrap_or(LEAST_REGION) as u64;
+    let fits = |&shards: &usize| {
+        let shard = deal(settings, flash, shards).shard;
+        // The drop-in's regions become smaller.
+        let slices = settings.drop_in
+            || (flash.iter()).all(|bytes| bytes / shards as u64 >= LEAST_REGIONS * region);
+        let largest = settings.max_item as u64;
+        slices && shard >= LEAST_SHARD && (largest <= SMALL_ITEM || 3 * largest <= shard)
+    };
+    (1..=wanted).rev().find(fits).unwrap_or(1)
+}
+
+fn deal(settings: &Settings, flash: &[u64], shards: usize) -> Dealt {
+    let (threads, shards) = (settings.threads as u64, shards as u64);
     // Small buffers for small memories. From 256 MiB per worker on, buffers have the size that
     // speed requires.
     let share = settings.item_memory.unwrap_or(settings.memory) / threads;
@@ -171,7 +225,8 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
         + admin
         + connections * each
         + connections.min(MOST_BUSY) * BUSY_BYTES
-        + threads * worker;
+        + threads * worker
+        + threads.saturating_sub(shards) * STAND_IN_BYTES as u64;
 
     let exchange = match threads > 1 && flash.is_empty() {
         true => threads * EXCHANGE_BYTES,
@@ -183,20 +238,20 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
         // added too. That index is sized for items of about a page: 12 bytes each, with room to
         // grow.
         Some(items) => {
-            let own = items / threads;
+            let own = items / shards;
             let index =
-                own / 32 + (1 << 20) + flash.iter().sum::<u64>() / PAGE_SIZE as u64 * 12 / threads;
+                own / 32 + (1 << 20) + flash.iter().sum::<u64>() / PAGE_SIZE as u64 * 12 / shards;
             let buffers = flash.len() as u64 * (own / 16 + (1 << 20));
-            // With many threads, each has little. Its shard then gets more than `-m` says.
+            // With many shards, each has little. It then gets more than `-m` says.
             let least = if own < LEAST_OWN { 0 } else { LEAST_SHARD };
             let shard = (own + index + buffers).max(least);
-            (fixed + exchange + shard * threads, shard)
+            (fixed + exchange + shard * shards, shard)
         }
         None => {
             let spare = settings.memory.saturating_sub(fixed);
-            let beyond_least = spare.saturating_sub(threads * LEAST_SHARD);
-            let shards = spare - exchange.min(beyond_least / 4);
-            (settings.memory, shards / threads)
+            let beyond_least = spare.saturating_sub(shards * LEAST_SHARD);
+            let all = spare - exchange.min(beyond_least / 4);
+            (settings.memory, all / shards)
         }
     };
     Dealt {
@@ -206,7 +261,7 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
         recv_buffers,
         frames,
         disk_threads,
-        least: fixed + threads * LEAST_SHARD,
+        least: fixed + shards * LEAST_SHARD,
     }
 }
 
@@ -227,7 +282,7 @@ pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u6
         if lacks == 0 {
             return Some(least);
         }
-        least += (lacks * settings.threads as u64) >> 20 << 20;
+        least += (lacks * plan.shards as u64) >> 20 << 20;
     }
     None
 }
@@ -250,11 +305,11 @@ fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
 
 /// Bytes of a region: as configured, otherwise at most a sixteenth of the shard's memory and of the
 /// smallest slice of flash. The drop-in has smaller regions than configured where a slice has no
-/// room for them, because memcached's threads share all pages, and each thread has a slice here.
-fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
+/// room for them, because memcached's threads share all pages, and each shard has a slice here.
+fn region_for(settings: &Settings, (shards, shard): (usize, u64), flash: &[u64]) -> usize {
     let smallest = flash
         .iter()
-        .map(|bytes| bytes / settings.threads as u64)
+        .map(|bytes| bytes / shards as u64)
         .min()
         .unwrap_or(u64::MAX);
     match settings.region {
@@ -267,15 +322,21 @@ fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
     power_of_two_below((shard / 16).min(smallest / 16), LEAST_REGION, MOST_REGION)
 }
 
-fn check_flash(settings: &Settings, flash: &[u64], region: usize) -> Result<(), String> {
+fn check_flash(
+    settings: &Settings,
+    shards: usize,
+    flash: &[u64],
+    region: usize,
+) -> Result<(), String> {
     for (spec, bytes) in settings.flash.iter().zip(flash) {
-        let slice = bytes / settings.threads as u64;
-        if slice < LEAST_REGIONS * region as u64 {
+        let (shards, least) = (shards as u64, LEAST_REGIONS * region as u64);
+        if bytes / shards < least {
             return Err(format!(
-                "{} is too small: {} threads use {} bytes of it each, and {LEAST_REGIONS} regions of {region} bytes are the least",
+                "{} is too small: it has {bytes} bytes, and with {} it needs {} at least, for each \
+                 {LEAST_REGIONS} regions of {region}",
                 spec.path.display(),
-                settings.threads,
-                slice,
+                counted(shards as usize, "shard"),
+                least * shards,
             ));
         }
     }
@@ -310,10 +371,12 @@ mod tests {
     fn parts(settings: &Settings, plan: &MemoryPlan) -> u64 {
         let c = &plan.loop_config;
         let frames: usize = c.frames.iter().map(|(p, n)| p * n * PAGE_SIZE).sum();
-        let worker = c.recv_buffers * c.recv_buffer_bytes + frames + 2 * plan.pending + plan.shard;
+        let worker = c.recv_buffers * c.recv_buffer_bytes + frames + 2 * plan.pending;
+        let stand_ins = settings.threads.saturating_sub(plan.shards) * STAND_IN_BYTES;
         let connections = settings.max_connections as u64;
         PROCESS_BYTES
             + settings.threads as u64 * (WORKER_BYTES + worker as u64)
+            + (plan.shards * plan.shard + stand_ins) as u64
             + connections * CONNECTION_BYTES
             + connections.min(MOST_BUSY) * BUSY_BYTES
     }
@@ -409,7 +472,11 @@ mod tests {
             ..settings.clone()
         };
         assert!(memory_plan(&many, &[]).is_ok_and(|plan| plan.shard as u64 >= LEAST_SHARD));
+        // Three shards fit into it.
+        settings.item_memory = Some(3 << 20);
+        assert_eq!(memory_plan(&settings, &[]).unwrap().shards, 3);
         // The refusal names the least value in the option's own terms, and that value works.
+        settings.shards = Some(4);
         settings.item_memory = Some(3 << 20);
         let refused = memory_plan(&settings, &[]).unwrap_err();
         let (given, least) = refused.split_once(" connections: -m ").unwrap();

@@ -12,6 +12,7 @@ use crate::commands::{self, Form, Op, Outcome, Request};
 use crate::context::Ctx;
 use crate::latency::Answered;
 use crate::reply::{KEPT_PLACES, Place, ReplyQueue};
+use crate::shards::Shards;
 
 /// Fetches that end at once before a command is put off.
 const MAX_ROUNDS: u32 = 16;
@@ -68,14 +69,14 @@ struct Waits {
     ticket: Option<u16>,
     /// Bytes of the fetch's answer that will be copied for another worker.
     copies: usize,
-    /// The shard whose flash is read, if it is another worker's.
+    /// The worker whose shard's flash is read, if it is another one.
     afar: Option<usize>,
 }
 
-/// A command to hand over to another shard, which keeps its place among the answers.
+/// A command to hand over to another worker, which keeps its place among the answers.
 #[derive(Debug)]
 pub(super) struct Handed {
-    pub shard: usize,
+    pub worker: usize,
     pub place: Place,
     pub command: Command,
 }
@@ -84,6 +85,10 @@ impl Command {
     /// The bytes that hand it over.
     pub fn sent(&self) -> &[u8] {
         &self.buf[self.key_len + self.text_len..]
+    }
+
+    pub fn hash(&self) -> u64 {
+        self.hash
     }
 
     pub fn request(&self) -> Request<'_> {
@@ -250,7 +255,7 @@ impl Executor {
         &mut self,
         ctx: &Ctx<'_, impl Queue>,
         req: &Request<'_>,
-        shard: usize,
+        worker: usize,
         ticket: u16,
         sent: &[u8],
     ) {
@@ -259,7 +264,7 @@ impl Executor {
         let waits = Waits {
             ticket: Some(ticket),
             copies: 0,
-            afar: Some(shard),
+            afar: Some(worker),
         };
         let parked = Parked {
             command,
@@ -333,8 +338,8 @@ impl Executor {
         let mut parked = self.parked.iter();
         let index = parked.position(|parked| parked.waits.ticket == Some(ticket))?;
         let parked = self.unpark(index);
-        if let Some(shard) = parked.waits.afar {
-            return self.done_afar(ctx, parked, shard, fetched);
+        if let Some(worker) = parked.waits.afar {
+            return self.done_afar(ctx, parked, worker, fetched);
         }
         // After a flush since the fetch began, its result must not be used.
         if ctx.cursor.flush(ctx.shared, ctx.shard) {
@@ -350,7 +355,7 @@ impl Executor {
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,
         parked: Parked,
-        shard: usize,
+        worker: usize,
         fetched: Fetched,
     ) -> Option<Handed> {
         let meta = match &fetched {
@@ -360,7 +365,7 @@ impl Executor {
         };
         if !meta.is_some_and(|meta| parked.command.op.only_reads(meta)) {
             return Some(Handed {
-                shard,
+                worker,
                 place: parked.place,
                 command: parked.command,
             });
@@ -405,8 +410,12 @@ impl Executor {
     }
 
     /// Drops the parked commands. The worker drops the fetches that are still under way.
-    pub fn cancel(&mut self, shard: &mut Shard) {
-        let drafts = self.parked.drain(..).filter_map(|parked| parked.draft);
-        drafts.for_each(|draft| shard.abort(draft));
+    pub fn cancel(&mut self, shards: &mut Shards) {
+        for parked in self.parked.drain(..) {
+            if let Some(draft) = parked.draft {
+                shards.turn_to(parked.command.hash);
+                shards.abort(draft);
+            }
+        }
     }
 }

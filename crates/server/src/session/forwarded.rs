@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands for keys that another shard owns.
 //!
-//! A command for another shard is forwarded unchanged, and its value as it arrives. A `get` of
-//! several keys becomes one `get` per key. The other worker feeds the bytes to a virtual session
-//! and returns one unit per command, in order. Here each unit has its place among the replies. If a
-//! command is refused before its key is known, it is answered here, so both sides agree on the
-//! number of commands.
+//! A command for another worker's shard is forwarded unchanged, and its value as it arrives. A
+//! `get` of several keys becomes one `get` per key. The other worker feeds the bytes to a virtual
+//! session and returns one unit per command, in order. Here each unit has its place among the
+//! replies. If a command is refused before its key is known, it is answered here, so both sides
+//! agree on the number of commands.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use crate::context::Ctx;
 use crate::protocol::number::push_u64;
 use crate::reply::{KEPT_PLACES, Place, ReplyQueue};
 
-/// The commands of one connection at other shards.
+/// The commands of one connection at other workers.
 #[derive(Debug, Default)]
 pub(super) struct Forwarded {
     commands: VecDeque<Command>,
@@ -28,20 +28,20 @@ pub(super) struct Forwarded {
     counters_shown: bool,
     /// The command for one key of a line.
     line: Vec<u8>,
-    /// Commands to hand over, once no value is on its way to another shard.
+    /// Commands to hand over, once no value is on its way to another worker.
     held: Vec<Handed>,
 }
 
-/// A command sent to another shard.
+/// A command sent to another worker.
 #[derive(Debug)]
 pub(super) struct Command {
-    shard: usize,
+    worker: usize,
     bytes: usize,
     pub place: Place,
     pub of: Use,
 }
 
-/// How another shard's answer is used.
+/// How another worker's answer is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// It is the reply.
@@ -75,7 +75,7 @@ enum Across {
 }
 
 impl Forwarded {
-    /// Commands that other shards have not answered.
+    /// Commands that other workers have not answered.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
@@ -85,31 +85,32 @@ impl Forwarded {
         self.commands.capacity()
     }
 
-    /// Bytes of commands that other shards have not answered.
+    /// Bytes of commands that other workers have not answered.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Answers a command from the DRAM of another shard, or begins to read its flash, if that shard
-    /// is parked and the command only reads (PARK-1 to PARK-4 in `parked.rs`).
+    /// Answers a command from the DRAM of another worker's shard, or begins to read its flash, if
+    /// it is parked and the command only reads (PARK-1 to PARK-4 in `parked.rs`).
     fn read_across(
         &self,
         ctx: &mut Ctx<'_, impl Queue>,
         executor: &mut Executor,
-        shard: usize,
+        worker: usize,
         req: &Request<'_>,
     ) -> Across {
         let Some(want) = req.op.reads() else {
             return Across::No;
         };
-        if self.commands.iter().any(|sent| sent.shard == shard) {
+        if self.commands.iter().any(|sent| sent.worker == worker) {
             return Across::No;
         }
-        let Some(mut look) = ctx.shared.parked[shard].look() else {
+        let Some(mut look) = ctx.shared.parked[worker].look() else {
             return Across::No;
         };
         let (applied, there) = look.parts();
         there.set_now(ctx.shard.now_ms());
+        there.turn_to(req.key.hash);
         if !ctx.shared.is_all(applied, there.now()) {
             return Across::No;
         }
@@ -142,7 +143,7 @@ impl Forwarded {
                 stats: &mut *ctx.stats,
                 cursor: &mut *ctx.cursor,
                 router: &mut *ctx.router,
-                me: shard,
+                me: worker,
                 conn: ctx.conn,
                 fd: ctx.fd,
                 entry: ctx.entry,
@@ -164,12 +165,12 @@ impl Forwarded {
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,
         out: &mut ReplyQueue,
-        shard: usize,
+        worker: usize,
         command: &[u8],
         value: u64,
         of: Use,
     ) {
-        self.send_for(ctx, out.reserve(), shard, command, value, of);
+        self.send_for(ctx, out.reserve(), worker, command, value, of);
     }
 
     /// The same, for a command that has its place among the answers.
@@ -177,16 +178,16 @@ impl Forwarded {
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,
         place: Place,
-        shard: usize,
+        worker: usize,
         command: &[u8],
         value: u64,
         of: Use,
     ) {
         ctx.stats.forwarded += u64::from(matches!(of, Use::Reply | Use::StripEnd));
-        ctx.router.forward(shard, ctx.conn, command);
+        ctx.router.forward(worker, ctx.conn, command);
         let bytes = command.len() + value as usize;
         self.commands.push_back(Command {
-            shard,
+            worker,
             bytes,
             place,
             of,
@@ -200,12 +201,12 @@ impl Forwarded {
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,
         executor: &mut Executor,
-        shard: usize,
+        worker: usize,
         req: &Request<'_>,
         bytes: &[u8],
         keys: Option<Keys>,
     ) {
-        let across = self.read_across(ctx, executor, shard, req);
+        let across = self.read_across(ctx, executor, worker, req);
         if matches!(across, Across::Answered) {
             return;
         }
@@ -215,8 +216,8 @@ impl Forwarded {
             None => bytes,
         };
         match across {
-            Across::Reads(ticket) => executor.park_afar(ctx, req, shard, ticket, sent),
-            _ => self.send(ctx, executor.out(), shard, sent, 0, Use::of(req)),
+            Across::Reads(ticket) => executor.park_afar(ctx, req, worker, ticket, sent),
+            _ => self.send(ctx, executor.out(), worker, sent, 0, Use::of(req)),
         }
         self.line = line;
     }
@@ -235,12 +236,12 @@ impl Forwarded {
     pub fn hand_over(&mut self, ctx: &mut Ctx<'_, impl Queue>, executor: &mut Executor) {
         for handed in std::mem::take(&mut self.held) {
             let (command, of) = (&handed.command, Use::of(&handed.command.request()));
-            self.send_for(ctx, handed.place, handed.shard, command.sent(), 0, of);
+            self.send_for(ctx, handed.place, handed.worker, command.sent(), 0, of);
             executor.recycle(handed.command);
         }
     }
 
-    /// Leaves them without an answer: the client ended in the middle of a value, and its shard
+    /// Leaves them without an answer: the client ended in the middle of a value, and its worker
     /// waits for the rest.
     pub fn drop_held(&mut self, out: &mut ReplyQueue) {
         for handed in self.held.drain(..) {
@@ -275,29 +276,32 @@ impl Forwarded {
         if out.waiting() > 0 {
             return false;
         }
-        if ctx.shared.shards == 1 || std::mem::take(&mut self.counters_shown) {
+        if ctx.shared.deal.workers() == 1 || std::mem::take(&mut self.counters_shown) {
             return true;
         }
         let me = ctx.me;
-        for shard in (0..ctx.shared.shards).filter(|&shard| shard != me) {
-            self.send(ctx, out, shard, commands::SHOW_COUNTERS, 0, Use::Silent);
+        for worker in (0..ctx.shared.deal.workers()).filter(|&worker| worker != me) {
+            self.send(ctx, out, worker, commands::SHOW_COUNTERS, 0, Use::Silent);
         }
         self.counters_shown = true;
         false
     }
 
-    /// The shard that will answer the only command under way, if the shard's answer is the whole
+    /// The worker that will answer the only command under way, if its answer is the whole
     /// reply. Also returns the bytes of that command.
     #[inline]
     pub fn lone(&self, out: &ReplyQueue) -> Option<(usize, usize)> {
         let sent = self.commands.front()?;
         let lone = self.commands.len() == 1 && sent.of == Use::Reply && out.is_all(sent.place);
-        lone.then_some((sent.shard, sent.bytes))
+        lone.then_some((sent.worker, sent.bytes))
     }
 
-    /// Takes the oldest command that a shard has not answered.
-    pub fn take(&mut self, shard: usize) -> Option<Command> {
-        let index = self.commands.iter().position(|sent| sent.shard == shard)?;
+    /// Takes the oldest command that a worker has not answered.
+    pub fn take(&mut self, worker: usize) -> Option<Command> {
+        let index = self
+            .commands
+            .iter()
+            .position(|sent| sent.worker == worker)?;
         let sent = self.commands.remove(index)?;
         self.bytes -= sent.bytes;
         if self.commands.is_empty() {
@@ -306,9 +310,9 @@ impl Forwarded {
         Some(sent)
     }
 
-    /// Takes the newest command, if this shard is to answer it.
-    pub fn take_newest(&mut self, shard: usize) -> Option<Command> {
-        self.commands.back().filter(|sent| sent.shard == shard)?;
+    /// Takes the newest command, if this worker is to answer it.
+    pub fn take_newest(&mut self, worker: usize) -> Option<Command> {
+        self.commands.back().filter(|sent| sent.worker == worker)?;
         let sent = self.commands.pop_back()?;
         self.bytes -= sent.bytes;
         Some(sent)

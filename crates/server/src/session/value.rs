@@ -29,10 +29,10 @@ pub(super) struct Value {
     state: State,
     /// The memory that it holds.
     room: Option<Room>,
-    /// Set after a value was given up of which another shard had a part: no command runs before
-    /// that shard has answered.
+    /// Set after a value was given up of which another worker had a part: no command runs before
+    /// that worker has answered.
     settling: bool,
-    /// Another shard has a part of a value that will never be whole.
+    /// Another worker has a part of a value that will never be whole.
     left: bool,
 }
 
@@ -46,9 +46,9 @@ enum State {
     Store(Storing),
     /// Nowhere: its command was refused.
     Skip(u64),
-    /// To another shard.
+    /// To another worker.
     Forward {
-        shard: usize,
+        worker: usize,
         left: u64,
     },
 }
@@ -79,19 +79,19 @@ impl Value {
         }
     }
 
-    /// Whether another shard has to answer before the next command; `held` commands are not sent.
+    /// Whether another worker has to answer before the next command; `held` commands are not sent.
     #[inline]
     pub fn is_settling(&mut self, executor: &Executor, held: usize) -> bool {
         self.settling &= executor.answers().waiting() > held;
         self.settling
     }
 
-    /// Whether a part of the value went to another shard, and the rest is to come.
+    /// Whether a part of the value went to another worker, and the rest is to come.
     pub fn is_forwarding(&self) -> bool {
         matches!(self.state, State::Forward { .. })
     }
 
-    /// Whether a part of a value was left at another shard.
+    /// Whether a part of a value was left at another worker.
     pub fn was_left(&self) -> bool {
         self.left
     }
@@ -144,7 +144,8 @@ impl Value {
         if executor.hazard(req) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
-        if let Some(shard) = ctx.other_shard(&req.key) {
+        let shard = ctx.shared.deal.shard_of(req.key.hash);
+        if let Some(worker) = ctx.other_worker(&req.key) {
             let waits = !whole && !self.take_room(ctx, shard, len);
             if waits && !ctx.work.swallow {
                 return Step::Stop(0, FeedState::Blocked(Wait::Room));
@@ -152,27 +153,31 @@ impl Value {
             forwarded.send(
                 ctx,
                 executor.out(),
-                shard,
+                worker,
                 &input[..used],
                 value,
                 Use::Reply,
             );
             if value > 0 {
-                self.state = State::Forward { shard, left: value };
+                self.state = State::Forward {
+                    worker,
+                    left: value,
+                };
             }
             if waits {
-                self.give_up_there(ctx, shard, value);
+                self.give_up_there(ctx, worker, value);
             }
             return Step::Took(used);
         }
         // If another worker sent the command, that worker has already taken the memory.
-        if !whole && !req.remote && !self.take_room(ctx, ctx.me, len) {
+        if !whole && !req.remote && !self.take_room(ctx, shard, len) {
             if !ctx.work.swallow {
                 return Step::Stop(0, FeedState::Blocked(Wait::Room));
             }
             refuse(ctx, req, false, executor);
             return Step::Skip(used, value);
         }
+        ctx.shard.turn_to(req.key.hash);
         let shard = &mut *ctx.shard;
         let (flags, expiry) = (item.flags, item.expiry);
         let made = match req.op {
@@ -225,6 +230,7 @@ impl Value {
         let (used, all) = match &mut self.state {
             State::None => (0, true),
             State::Store(storing) => {
+                ctx.shard.turn_to(storing.command.hash());
                 let mut used = ctx.shard.unfilled(&storing.draft).min(input.len());
                 ctx.shard.fill(&mut storing.draft, &input[..used]);
                 while storing.got < storing.want && used < input.len() {
@@ -241,10 +247,10 @@ impl Value {
                 (take as usize, *left == 0)
             }
         };
-        if let State::Forward { shard, .. } = self.state
+        if let State::Forward { worker, .. } = self.state
             && used > 0
         {
-            ctx.router.forward(shard, ctx.conn, &input[..used]);
+            ctx.router.forward(worker, ctx.conn, &input[..used]);
         }
         if let Some(room) = &mut self.room {
             room.moves(used, ctx.shard.steady_ms());
@@ -273,20 +279,21 @@ impl Value {
         ctx.stats.values_given_up += 1;
         match self.state {
             State::Store(ref storing) => {
+                ctx.shard.turn_to(storing.command.hash());
                 let rest = ctx.shard.unfilled(&storing.draft) + storing.want - storing.got;
                 self.end(ctx, executor);
                 self.skip(rest as u64);
             }
-            State::Forward { shard, left } => self.give_up_there(ctx, shard, left),
+            State::Forward { worker, left } => self.give_up_there(ctx, worker, left),
             _ => debug_assert!(false, "only a value that is coming in holds memory"),
         }
         self.give_back_room(ctx);
     }
 
-    /// Tells another shard that the rest of a value, `left` bytes, will not come. No further
-    /// command runs here before that shard has answered.
-    fn give_up_there(&mut self, ctx: &mut Ctx<'_, impl Queue>, shard: usize, left: u64) {
-        ctx.router.give_up(shard, ctx.conn);
+    /// Tells another worker that the rest of a value, `left` bytes, will not come. No further
+    /// command runs here before that worker has answered.
+    fn give_up_there(&mut self, ctx: &mut Ctx<'_, impl Queue>, worker: usize, left: u64) {
+        ctx.router.give_up(worker, ctx.conn);
         self.state = State::Skip(left);
         self.settling = true;
     }
@@ -295,6 +302,7 @@ impl Value {
     pub fn end(&mut self, ctx: &mut Ctx<'_, impl Queue>, executor: &mut Executor) {
         match std::mem::take(&mut self.state) {
             State::Store(storing) => {
+                ctx.shard.turn_to(storing.command.hash());
                 ctx.shard.abort(storing.draft);
                 refuse(ctx, &storing.command.request(), false, executor);
                 executor.recycle(storing.command);
@@ -304,17 +312,18 @@ impl Value {
         }
     }
 
-    /// Drops a value of which another shard has a part; returns that shard.
+    /// Drops a value of which another worker has a part; returns that worker.
     pub fn leave_there(&mut self) -> Option<usize> {
-        let State::Forward { shard, .. } = self.state else {
+        let State::Forward { worker, .. } = self.state else {
             return None;
         };
         (self.state, self.left) = (State::None, true);
-        Some(shard)
+        Some(worker)
     }
 
     pub fn cancel(&mut self, ctx: &mut Ctx<'_, impl Queue>) {
         if let State::Store(storing) = std::mem::take(&mut self.state) {
+            ctx.shard.turn_to(storing.command.hash());
             ctx.shard.abort(storing.draft);
         }
         self.give_back_room(ctx);

@@ -60,7 +60,7 @@ impl Walk {
         let Some(dump) = &mut self.dump else {
             return Step::Took(0);
         };
-        let next = dump.next(ctx.me, ctx.shared.shards);
+        let next = dump.next(ctx.me, ctx.shared.deal.workers());
         if matches!(next, DumpStep::Finished) {
             dump.finish(&mut executor.out().open().bytes);
             self.dump = None;
@@ -73,8 +73,8 @@ impl Walk {
         match next {
             DumpStep::Table(table) => dump.table_part(ctx, table, &mut executor.out().open().bytes),
             DumpStep::Local(kind, cursor) => self.begin_part(ctx, kind, cursor, executor),
-            DumpStep::Foreign(shard, request) => {
-                forwarded.send(ctx, executor.out(), shard, &request, 0, Use::Walk);
+            DumpStep::Foreign(worker, request) => {
+                forwarded.send(ctx, executor.out(), worker, &request, 0, Use::Walk);
             }
             DumpStep::Finished => {}
         }
@@ -89,8 +89,8 @@ impl Walk {
         }
     }
 
-    /// Makes a part of a walk over this worker's shard. It is complete when its items on flash have
-    /// been read, which may be at once.
+    /// Makes a part of a walk over this worker's shards. It is complete when its items on flash
+    /// have been read, which may be at once.
     fn begin_part(
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,
@@ -111,6 +111,7 @@ impl Walk {
         let Some(mut listing) = self.listing.take() else {
             return;
         };
+        listing.part.turn_to_its_shard(ctx.shard);
         while listing.tickets.len() < LIST_READS
             && let Some(at) = listing.part.flash.pop()
         {

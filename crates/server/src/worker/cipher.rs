@@ -23,11 +23,11 @@ use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, SendMode};
 
 use super::Worker;
-use super::conns::{Conn, ShardSet};
+use super::conns::{Conn, NumberSet};
 use super::flow::{drop_sent, has_pages};
 use super::secure::Secure;
 use crate::connection::ConnKey;
-use crate::reply::shard_of;
+use crate::reply::worker_of;
 use crate::settings::{TlsMode, TlsSettings};
 use crate::tls::Fault;
 
@@ -211,27 +211,26 @@ impl Worker {
     }
 
     /// FLOW-3, for answers after ciphertext that the socket does not accept: frames are copied, and
-    /// item memory is lent. Returns the memory of the copies, the bytes lent, and their shards.
-    pub(super) fn hold_behind(&mut self, at: ConnKey) -> Option<(usize, usize, ShardSet)> {
+    /// item memory is lent. Returns the memory of the copies, the bytes lent, and their workers.
+    pub(super) fn hold_behind(&mut self, at: ConnKey) -> Option<(usize, usize, NumberSet)> {
         let tls = self.conns.get(at)?.tls.as_mut()?;
         let mut plain = tls.plain.take()?;
         let pages = has_pages(&plain);
         // What was encrypted goes, too.
         plain.copy_pages();
         self.disk.frames_freed(pages);
-        let (mut lent, mut of) = (0, ShardSet::default());
+        let (mut lent, mut of) = (0, NumberSet::default());
         for piece in &plain.pieces {
             if let Piece::Pinned(bytes) = piece {
                 lent += bytes.len();
-                of.add(shard_of(bytes.pin()).0.unwrap_or(self.index));
+                of.add(worker_of(bytes.pin()).0.unwrap_or(self.index));
             }
         }
         // One item is always lent, as for connections without TLS.
-        let too_much =
-            self.conns.sums().pinned > 0 && of.meets(self.shards_pinned(Pinned::TooMuch));
+        let too_much = self.conns.sums().pinned > 0 && of.meets(self.pinned_at(Pinned::TooMuch));
         if lent > 0 && too_much {
             plain.spill(0, &mut self.unpinned);
-            (lent, of) = (0, ShardSet::default());
+            (lent, of) = (0, NumberSet::default());
         }
         plain.fit();
         let copied = plain.memory();

@@ -33,18 +33,18 @@ pub enum Link {
     Virtual(RemoteConn),
 }
 
-/// A set of shards. With more than 64 shards, several share a bit.
+/// A set of shards, or of workers. With more than 64 of them, several share a bit.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ShardSet(u64);
+pub struct NumberSet(u64);
 
-impl ShardSet {
-    pub fn add(&mut self, shard: usize) {
-        self.0 |= 1 << (shard % 64);
+impl NumberSet {
+    pub fn add(&mut self, number: usize) {
+        self.0 |= 1 << (number % 64);
     }
-    pub fn has(self, shard: usize) -> bool {
-        self.0 >> (shard % 64) & 1 != 0
+    pub fn has(self, number: usize) -> bool {
+        self.0 >> (number % 64) & 1 != 0
     }
-    pub fn meets(self, other: ShardSet) -> bool {
+    pub fn meets(self, other: NumberSet) -> bool {
         self.0 & other.0 != 0
     }
     pub fn is_empty(self) -> bool {
@@ -73,9 +73,9 @@ pub struct Conn {
     pub in_batch: usize,
     /// The account at its last count.
     account: Account,
-    /// Bytes of pinned memory in a slow batch in the loop, and the shards that they belong to.
+    /// Bytes of pinned memory in a slow batch in the loop, and the workers that they belong to.
     pub lent: usize,
-    pub lent_of: ShardSet,
+    pub lent_of: NumberSet,
     /// The shard to whose worker the socket is lent.
     pub lent_to: Option<usize>,
     /// Whether something waits for the return of the socket: then it is in the worker's list of
@@ -134,7 +134,7 @@ impl Conn {
             in_batch: 0,
             account: Account::default(),
             lent: 0,
-            lent_of: ShardSet::default(),
+            lent_of: NumberSet::default(),
             lent_to: None,
             needed: false,
             borrowed: None,

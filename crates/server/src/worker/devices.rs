@@ -27,24 +27,24 @@ impl Worker {
     /// Reports changes since the last call.
     pub(super) fn tell_of_devices(&mut self) {
         let shared = &self.core.shared;
-        for (part, health) in self.core.shard.devices().enumerate() {
+        for (part, (shard, health)) in self.core.shard.devices().enumerate() {
             if self.told.len() <= part {
                 self.told.push(Told::default());
             }
             let told = &mut self.told[part];
             told.tell_of_pauses(shared, health, self.timers.steady_ms());
-            told.tell_of_state(shared, health, self.index);
+            told.tell_of_state(shared, health, shard);
         }
     }
 }
 
 impl Told {
-    fn tell_of_state(&mut self, shared: &Shared, health: DeviceHealth, worker: usize) {
+    fn tell_of_state(&mut self, shared: &Shared, health: DeviceHealth, shard: usize) {
         if std::mem::replace(&mut self.state, health.state) == health.state {
             return;
         }
         let device = usize::from(health.device);
-        let Some(worst) = shared.device_changed(device, worker, health.state) else {
+        let Some(worst) = shared.device_changed(device, shard, health.state) else {
             return;
         };
         let name = shared.settings.flash[device].path.display();

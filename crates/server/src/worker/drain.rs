@@ -94,9 +94,9 @@ impl Worker {
     }
 
     /// Saves the shard to the data directory, if there is one.
-    pub(super) fn save_shard(&mut self) -> Result<Option<Stopped>, String> {
+    pub(super) fn save_shards(&mut self) -> Result<Vec<Stopped>, String> {
         let Some(data_dir) = self.data_dir.clone() else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let core = &mut self.core;
         core.cursor.flush(&core.shared, &mut core.shard);
@@ -108,7 +108,9 @@ impl Worker {
                     .to_owned(),
             );
         }
-        data_dir.save(self.index, &mut self.core.shard).map(Some)
+        let own = self.core.shard.own_mut();
+        own.map(|(number, shard)| data_dir.save(number, shard))
+            .collect()
     }
 
     /// Lets device operations end, so that written data is complete.

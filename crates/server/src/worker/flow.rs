@@ -41,10 +41,10 @@ use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
 use super::accounts::Account;
-use super::conns::{Link, ShardSet};
+use super::conns::{Link, NumberSet};
 use crate::connection::ConnKey;
 use crate::context::{Router, Window};
-use crate::reply::shard_of;
+use crate::reply::worker_of;
 use crate::route::Message;
 use crate::session::{FeedState, Wait};
 
@@ -342,17 +342,17 @@ impl Worker {
         sums.leaving.max((sums.leaving + sums.held) / 2)
     }
 
-    /// The shards of which at least this much is pinned.
-    pub(super) fn shards_pinned(&self, so_much: Pinned) -> ShardSet {
-        let mut set = ShardSet::default();
-        for shard in 0..self.core.shared.shards {
-            let pinned = if shard == self.index {
+    /// The workers with a shard of which at least this much is pinned.
+    pub(super) fn pinned_at(&self, so_much: Pinned) -> NumberSet {
+        let mut set = NumberSet::default();
+        for worker in 0..self.core.shared.deal.workers() {
+            let pinned = if worker == self.index {
                 self.core.shard.pinned()
             } else {
-                self.core.outbox.mesh().pinned(shard)
+                self.core.outbox.mesh().pinned(worker)
             };
             if pinned >= so_much {
-                set.add(shard);
+                set.add(worker);
             }
         }
         set
@@ -365,11 +365,11 @@ impl Worker {
         if self.conns.sums().pinned == 0 {
             return;
         }
-        let much = self.shards_pinned(Pinned::Much);
+        let much = self.pinned_at(Pinned::Much);
         if much.is_empty() {
             return;
         }
-        let too_much = self.shards_pinned(Pinned::TooMuch);
+        let too_much = self.pinned_at(Pinned::TooMuch);
         let (now_ms, me) = (self.now_ms, self.index);
         let mut late = Vec::new();
         for (at, conn) in self.conns.iter() {
@@ -378,7 +378,7 @@ impl Worker {
             }
             let mut of = conn.lent_of;
             for (_, pin) in conn.session.replies().pinned() {
-                of.add(shard_of(pin).0.unwrap_or(me));
+                of.add(worker_of(pin).0.unwrap_or(me));
             }
             if of.meets(much) {
                 late.push((conn.slow_since, at, of.meets(too_much)));
@@ -459,7 +459,7 @@ impl Worker {
             Ok(sent) if sent == batch.len() => {
                 let mut quiet = false;
                 if let Some(conn) = self.conns.get(at) {
-                    (conn.lent, conn.lent_of) = (0, ShardSet::default());
+                    (conn.lent, conn.lent_of) = (0, NumberSet::default());
                     conn.copied = 0;
                     conn.sending = false;
                     conn.slow_since = 0;
@@ -497,7 +497,7 @@ impl Worker {
         let has_pages = has_pages(&batch);
         // Item memory may be lent for a while, up to a bound. Frames may not, because others wait
         // for them.
-        let (mut lent, mut of) = (0, ShardSet::default());
+        let (mut lent, mut of) = (0, NumberSet::default());
         let mut end = 0;
         for piece in &batch.pieces {
             end += piece.len();
@@ -505,14 +505,13 @@ impl Worker {
                 && let Piece::Pinned(bytes) = piece
             {
                 lent += bytes.len();
-                of.add(shard_of(bytes.pin()).0.unwrap_or(self.index));
+                of.add(worker_of(bytes.pin()).0.unwrap_or(self.index));
             }
         }
         // One item is always lent, since copying an answer larger than the bound would be worse.
         // For a moment much more is lent: copies count for more, and most readers are only a little
         // late.
-        let lendable =
-            self.conns.sums().pinned == 0 || !of.meets(self.shards_pinned(Pinned::TooMuch));
+        let lendable = self.conns.sums().pinned == 0 || !of.meets(self.pinned_at(Pinned::TooMuch));
         let keep = lent > 0 && !has_pages && lendable;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
@@ -550,9 +549,9 @@ impl Worker {
     pub(super) fn give_back_pins(&mut self) {
         let core = &mut self.core;
         for pin in self.unpinned.drain(..) {
-            match shard_of(pin) {
+            match worker_of(pin) {
                 (None, pin) => core.shard.unpin(pin),
-                (Some(shard), pin) => core.outbox.unpin(shard, pin),
+                (Some(worker), pin) => core.outbox.unpin(worker, pin),
             }
         }
     }
@@ -706,7 +705,7 @@ impl Worker {
                     self.part(id, tls, conn.sending);
                 }
                 self.close_socket(at, &conn, id);
-                if self.core.shared.shards > 1 {
+                if self.core.shared.deal.workers() > 1 {
                     self.core.outbox.gone(at);
                 }
             }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::Worker;
-use super::conns::{Conn, ShardSet};
+use super::conns::{Conn, NumberSet};
 use crate::connection::ConnKey;
 use crate::session::Wait;
 
@@ -137,7 +137,7 @@ impl Worker {
 
     /// INTAKE-3: takes memory back from values that have stalled, if others wait for it.
     pub(super) fn free_room(&mut self) {
-        let mut wanted = ShardSet::default();
+        let mut wanted = NumberSet::default();
         for (shard, intake) in self.core.shared.intakes.iter().enumerate() {
             let refusals = intake.refusals();
             if self.crowd.was_refused(shard, refusals) {

@@ -37,13 +37,13 @@ impl Worker {
         } else {
             None
         };
-        let Some((shard, command)) = lone else {
+        let Some((worker, command)) = lone else {
             return;
         };
         if let Some(socket) = self.core.ev.descriptor(id)
-            && self.core.outbox.lend(shard, at, command, socket)
+            && self.core.outbox.lend(worker, at, command, socket)
         {
-            conn.lent_to = Some(shard);
+            conn.lent_to = Some(worker);
         }
     }
 
@@ -84,13 +84,13 @@ impl Worker {
         }
     }
 
-    /// Handles a shard's answer to a connection: if the socket was lent there, it is back.
-    pub(super) fn got_back(&mut self, at: ConnKey, shard: usize) {
+    /// Handles a worker's answer to a connection: if the socket was lent there, it is back.
+    pub(super) fn got_back(&mut self, at: ConnKey, worker: usize) {
         match self.conns.get(at) {
-            Some(conn) if conn.lent_to == Some(shard) => conn.lent_to = None,
+            Some(conn) if conn.lent_to == Some(worker) => conn.lent_to = None,
             Some(_) => {}
             None => {
-                if let Some(id) = self.peers.back_from(at, shard) {
+                if let Some(id) = self.peers.back_from(at, worker) {
                     self.close_back(id);
                 }
             }
@@ -102,9 +102,9 @@ impl Worker {
     pub(super) fn close_socket(&mut self, at: ConnKey, conn: &Conn, id: ConnId) {
         match conn.lent_to {
             None => self.close_back(id),
-            Some(shard) => {
+            Some(worker) => {
                 self.core.ev.set_receiving(id, false);
-                self.peers.closed_while_lent(at, id, shard);
+                self.peers.closed_while_lent(at, id, worker);
             }
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages from other workers: sockets to own, commands for this shard, answers to this worker's
+//! Messages from other workers: sockets to own, commands for its shards, answers to this worker's
 //! connections.
 
 use std::collections::VecDeque;
@@ -39,20 +39,20 @@ impl Worker {
                 }
                 Message::Answer {
                     conn: at,
-                    shard,
+                    worker,
                     answer,
                 } => {
                     let mesh = self.core.outbox.mesh();
                     mesh.taken(self.index, answer.bytes.len());
                     self.peers.answered(answer.bytes.len());
-                    self.got_back(at, shard);
+                    self.got_back(at, worker);
                     let conn = self.conns.get(at);
                     let waited_for = conn.is_some();
                     let left = match conn {
-                        Some(conn) => conn.session.remote_reply(shard, answer),
+                        Some(conn) => conn.session.remote_reply(worker, answer),
                         None => answer,
                     };
-                    self.unpinned.extend(left.pins(shard));
+                    self.unpinned.extend(left.pins(worker));
                     self.give_back_pins();
                     self.core.outbox.keep(left.bytes);
                     if waited_for {
@@ -61,14 +61,14 @@ impl Worker {
                 }
                 Message::Sent {
                     conn: at,
-                    shard,
+                    worker,
                     buffer,
                 } => {
                     self.core.outbox.keep(buffer);
                     self.peers.answered(0);
-                    self.got_back(at, shard);
+                    self.got_back(at, worker);
                     if let Some(conn) = self.conns.get(at) {
-                        conn.session.remote_reply(shard, Answer::default());
+                        conn.session.remote_reply(worker, Answer::default());
                         self.feed_again(at);
                     }
                 }

@@ -22,7 +22,7 @@ pub(super) struct Peers {
     /// Sends on sockets that other workers lent: the virtual connection, and the owner's
     /// connection.
     sends_for_others: ByNumber<ConnId, (ConnKey, RemoteConn)>,
-    /// Lent sockets of closed connections, and the shards that have them.
+    /// Lent sockets of closed connections, and the workers that have them.
     closed_lent: ByNumber<ConnKey, (ConnId, usize)>,
     /// Connections for whose sockets something waits.
     needed: Vec<ConnKey>,
@@ -94,14 +94,14 @@ impl Peers {
         self.needed.retain(|&at| needed(at));
         !self.needed.is_empty() || !self.closed_lent.is_empty()
     }
-    /// Notes that a closed connection's socket is still lent to a shard.
-    pub fn closed_while_lent(&mut self, at: ConnKey, socket: ConnId, shard: usize) {
-        self.closed_lent.insert(at, (socket, shard));
+    /// Notes that a closed connection's socket is still lent to a worker.
+    pub fn closed_while_lent(&mut self, at: ConnKey, socket: ConnId, worker: usize) {
+        self.closed_lent.insert(at, (socket, worker));
     }
-    /// Handles a shard's answer to a closed connection: returns its socket, if it was lent there.
-    pub fn back_from(&mut self, at: ConnKey, shard: usize) -> Option<ConnId> {
+    /// Handles a worker's answer to a closed connection: returns its socket, if it was lent there.
+    pub fn back_from(&mut self, at: ConnKey, worker: usize) -> Option<ConnId> {
         let &(socket, to) = self.closed_lent.get(&at)?;
-        (to == shard).then(|| {
+        (to == worker).then(|| {
             self.closed_lent.remove(&at);
             socket
         })

@@ -44,11 +44,11 @@ impl Worker {
 
     /// Notes the keys of this shard in commands.
     pub(super) fn note_keys(&mut self, commands: &[u8]) {
-        let (shards, me) = (self.core.shared.shards, self.index);
+        let (deal, me) = (self.core.shared.deal, self.index);
         let seed = self.core.shared.settings.hash_seed;
         keys(commands, |bytes| {
             let key = Key::new(bytes, seed);
-            if self.coming.len() < MOST_KEYS && (shards == 1 || key.shard(shards) == me) {
+            if self.coming.len() < MOST_KEYS && deal.worker_of(key.hash) == me {
                 self.coming.push(key.hash);
             }
         });
@@ -60,13 +60,13 @@ impl Worker {
         if self.coming.len() < 2 {
             return;
         }
-        let shard = &self.core.shard;
+        let shards = &mut *self.core.shard;
         self.coming
             .iter()
-            .for_each(|&hash| shard.prefetch_line(hash));
+            .for_each(|&hash| shards.prefetch_line(hash));
         self.coming
             .iter()
-            .for_each(|&hash| shard.prefetch_item(hash));
+            .for_each(|&hash| shards.prefetch_item(hash));
     }
 }
 

@@ -3,6 +3,7 @@
 //! the server reports can be given back to it.
 
 use senko_server::settings::{BackendChoice, Settings};
+use senko_server::shards::Deal;
 use senko_server::shared::{Shared, Shutdown};
 
 use crate::across::one_at_each;
@@ -85,7 +86,7 @@ fn a_limit_that_is_reported_can_be_given_back() {
 /// wait for their clients.
 #[test]
 fn a_stop_at_once_is_not_taken_back() {
-    let shared = Shared::new(Settings::default(), 2, 1);
+    let shared = Shared::new(Settings::default(), Deal::new(2, 2), 1);
     shared.request_shutdown(Shutdown::Graceful);
     assert_eq!(shared.shutdown(), Shutdown::Graceful);
     shared.request_shutdown(Shutdown::Now);

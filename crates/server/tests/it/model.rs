@@ -552,9 +552,10 @@ fn fill(rig: &mut Rig, id: u64, shards: usize, rng: &mut Rng) {
 }
 
 /// Returns the items that came from flash, and those that another node's shard read.
-fn run(shards: usize, seed: u64, rounds: usize) -> [u64; 2] {
+fn run((shards, workers): (usize, usize), seed: u64, rounds: usize) -> [u64; 2] {
     let mut rig_settings = RigSettings {
         shards,
+        workers,
         memory: 3 << 20,
         flash_pages: 64 << 10,
         seed,
@@ -566,7 +567,7 @@ fn run(shards: usize, seed: u64, rounds: usize) -> [u64; 2] {
     let mut now = START;
     let mut clients: Vec<Client> = (0..4)
         .map(|n| Client {
-            id: rig.connect_to(n % shards),
+            id: rig.connect_to(n % workers),
             binary: n == 3,
             map: HashMap::new(),
             expected: Vec::new(),
@@ -654,8 +655,9 @@ fn pipelines_see_what_the_map_says() {
         .and_then(|text| text.parse().ok())
         .unwrap_or(8);
     for seed in 1..=seeds {
-        for shards in [1, 2, 3, 8] {
-            let waits = run(shards, seed * 1000 + shards as u64, 150);
+        for (shards, workers) in [(1, 1), (2, 2), (8, 8), (3, 1), (8, 3), (2, 3), (3, 16)] {
+            let number = seed * 1000 + (shards + 16 * workers) as u64;
+            let waits = run((shards, workers), number, 100);
             (from_flash, afar) = (from_flash + waits[0], afar + waits[1]);
         }
     }

@@ -43,6 +43,8 @@ use shared::{Register, Span};
 struct RunSettings {
     io: BackendChoice,
     threads: usize,
+    /// `None`: one a thread.
+    shards: Option<usize>,
     flash: u64,
     /// Items may be dropped.
     lossy: bool,
@@ -111,7 +113,12 @@ fn run(run_settings: RunSettings) -> usize {
     };
     let place = Place::start(run_settings.io, 1).restart(|settings| {
         settings.threads = run_settings.threads;
-        settings.memory = (13 + 8 * run_settings.threads as u64) << 20;
+        settings.shards = run_settings.shards;
+        let threads = run_settings.threads as u64;
+        settings.memory = match run_settings.shards {
+            None => 13 + 8 * threads,
+            Some(shards) => 17 + 5 * threads + 4 * shards as u64,
+        } << 20;
         settings.max_connections = 64;
         settings.max_item = MAX_ITEM;
         settings.flash[0].bytes = run_settings.flash;
@@ -247,6 +254,7 @@ fn on_all(first: u64, run_settings: RunSettings) {
 const SETTINGS: RunSettings = RunSettings {
     io: BackendChoice::Auto,
     threads: 1,
+    shards: None,
     flash: 640 << 20,
     lossy: false,
     twins: false,
@@ -259,6 +267,24 @@ const SETTINGS: RunSettings = RunSettings {
 #[test]
 fn large_flash_loses_nothing() {
     on_all(1000, SETTINGS);
+}
+
+/// Workers with several shards, and workers with none.
+#[test]
+fn any_number_of_workers_serves_any_number_of_shards() {
+    for (n, (shards, threads)) in [(8, 3), (3, 1), (2, 3), (8, 16), (2, 8)]
+        .into_iter()
+        .enumerate()
+    {
+        run(RunSettings {
+            io: [BackendChoice::Auto, BackendChoice::Posix][n % 2],
+            threads,
+            shards: Some(shards),
+            commands: 50_000,
+            seed: 4000 + n as u64,
+            ..SETTINGS
+        });
+    }
 }
 
 /// This found a deadlock. Reads that waited for a frame kept their region from being reclaimed, and

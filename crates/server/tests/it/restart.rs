@@ -521,6 +521,82 @@ fn a_killed_server_comes_back_from_its_memory() {
     copy.join().unwrap();
 }
 
+/// A directory that was made with two threads is started with other numbers of them, after a kill
+/// and after a stop. Deletes and stores in between hold.
+#[test]
+fn threads_change_at_every_start() {
+    for keep_dram in [false, true] {
+        // With DRAM kept, it holds all.
+        let memory = |threads: usize| match keep_dram {
+            true => 192 << 20,
+            false => (34 + 5 * threads as u64) << 20,
+        };
+        let mut place = begin(2, |settings| {
+            settings.keep_dram = keep_dram;
+            settings.memory = memory(2);
+        });
+        let keys = KEYS / 2;
+        fill(&mut place.connect(), 0..keys, 1);
+        for (round, threads) in [1, 3, 16, 8, 2].into_iter().enumerate() {
+            let mut client = place.connect();
+            let (gone, new) = (100 * round, 100 * round + 50);
+            for key in gone..new {
+                client.send(format!("delete k{key}\r\n").as_bytes());
+                client.until(b"\r\n");
+            }
+            fill(&mut client, new..new + 50, 2);
+            client.ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
+            let last = cas(&mut client, "last");
+            let changed = 100 * (round + 1);
+            let check = |client: &mut Client| {
+                let of = |from: usize| (0..changed).filter(move |key| key % 100 / 50 == from);
+                assert!(
+                    present(client, of(0), 1).is_empty(),
+                    "deleted keys are back"
+                );
+                let mut there = present(client, of(1), 2);
+                there.extend(present(client, (changed..keys).step_by(53), 1));
+                there
+            };
+            let before = check(&mut client);
+            let copy = Server::start(Settings {
+                threads,
+                memory: memory(threads),
+                ..copy_of(&place, round, true)
+            });
+            let copy = copy.unwrap();
+            let warm = copy.report().warm.clone().unwrap();
+            assert!(warm.why_empty.is_none(), "{warm:?}");
+            let mut killed = Client::connect(copy.local_port().unwrap());
+            let there = check(&mut killed);
+            assert!(there.iter().all(|key| before.contains(key)));
+            assert!(
+                keep_dram || there.len() > before.len() / 4,
+                "{}",
+                there.len()
+            );
+            copy.shutdown();
+            copy.join().unwrap();
+            place = place.restart(|settings| {
+                (settings.threads, settings.memory) = (threads, memory(threads));
+            });
+            let warm = place.server().report().warm.clone().unwrap();
+            assert!(warm.why_empty.is_none(), "{warm:?}");
+            let mut client = place.connect();
+            let there = check(&mut client);
+            assert!(there.iter().all(|key| before.contains(key)));
+            let least = if keep_dram {
+                before.len()
+            } else {
+                before.len() / 4
+            };
+            assert!(there.len() >= least, "{} of {}", there.len(), before.len());
+            client.ask("set last 0 0 1\r\ny\r\n", "STORED\r\n");
+            assert!(cas(&mut client, "last") > last);
+        }
+    }
+}
+
 /// A node that a proxy had taken out used to come back warm, with values that were replaced
 /// elsewhere meanwhile.
 #[test]
@@ -592,7 +668,6 @@ fn other_settings_are_refused_until_told_to_start_over() {
             "{error}"
         );
     };
-    refused(&|s| s.threads = 2, "-t 1");
     refused(&|s| s.flash[0].bytes = 64 << 20, "bytes");
     refused(&|s| s.flash[0].bytes = 256 << 20, "bytes");
     let flash = std::fs::metadata(&settings.flash[0].path).unwrap();

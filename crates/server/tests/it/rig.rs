@@ -15,10 +15,11 @@ use senko_io::faulty::{FaultyDevice, FaultyQueue};
 use senko_io::{IoError, SendBatch};
 use senko_server::auth::Auth;
 use senko_server::context::{Ctx, Router, Window, Work};
-use senko_server::parked::OwnShard;
-use senko_server::reply::shard_of;
+use senko_server::parked::OwnShards;
+use senko_server::reply::worker_of;
 use senko_server::session::{FeedState, Session, Wait};
 use senko_server::settings::Settings;
+use senko_server::shards::{Deal, Shards};
 use senko_server::shared::{Cursor, Shared, ThreadStats};
 use senko_workload::Rng;
 
@@ -29,6 +30,8 @@ pub const START: u32 = 1_700_000_000;
 #[derive(Clone)]
 pub struct RigSettings {
     pub shards: usize,
+    /// Nodes; 0: one a shard.
+    pub workers: usize,
     pub memory: usize,
     /// Pages of flash for each shard; 0: none.
     pub flash_pages: u64,
@@ -44,6 +47,7 @@ impl Default for RigSettings {
     fn default() -> RigSettings {
         RigSettings {
             shards: 1,
+            workers: 0,
             memory: 8 << 20,
             flash_pages: 0,
             settings: Settings::default(),
@@ -55,7 +59,7 @@ impl Default for RigSettings {
 }
 
 pub struct Node {
-    pub shard: OwnShard,
+    pub shard: OwnShards,
     pub queue: FaultyQueue,
     pub stats: ThreadStats,
     cursor: Cursor,
@@ -111,16 +115,17 @@ impl Rig {
     pub fn new(rig_settings: &RigSettings) -> Rig {
         let pages = rig_settings.flash_pages.max(1) * rig_settings.shards as u64;
         let device = FaultyDevice::new(pages, rig_settings.seed);
-        let nodes = (0..rig_settings.shards)
-            .map(|n| Node::new(rig_settings, n, &device))
+        let workers = match rig_settings.workers {
+            0 => rig_settings.shards,
+            workers => workers,
+        };
+        let deal = Deal::new(rig_settings.shards, workers);
+        let nodes: Vec<Node> = (0..workers)
+            .map(|n| Node::new(rig_settings, (n, deal), &device))
             .collect();
         let auth = Auth::open(&rig_settings.settings).expect("the password files are good");
-        let shared = Shared::new(
-            rig_settings.settings.clone(),
-            rig_settings.shards,
-            START - 10,
-        )
-        .guarded(auth);
+        let shared = Shared::new(rig_settings.settings.clone(), deal, START - 10).guarded(auth);
+        nodes.iter().for_each(|node| shared.note_items(&node.shard));
         Rig {
             nodes,
             shared,
@@ -315,8 +320,8 @@ impl Rig {
 
     /// Gives back a pin that the connections of a node held, and those that sessions gave back.
     fn unpin(&mut self, node: usize, pin: u64) {
-        let (shard, pin) = shard_of(pin);
-        self.nodes[shard.unwrap_or(node)].shard.unpin(pin);
+        let (worker, pin) = worker_of(pin);
+        self.nodes[worker.unwrap_or(node)].shard.unpin(pin);
         for (shard, pin) in std::mem::take(&mut self.mail.1) {
             self.nodes[shard].shard.unpin(pin);
         }
@@ -471,8 +476,9 @@ impl Rig {
     /// Whether a key is only on flash.
     pub fn on_flash(&mut self, key: &[u8]) -> bool {
         let key = Key::new(key, HashSeed::default());
-        let shard = key.shard(self.nodes.len());
-        matches!(self.nodes[shard].shard.lookup(&key), Lookup::Flash(_))
+        let shards = &mut self.nodes[self.shared.deal.worker_of(key.hash)].shard;
+        shards.turn_to(key.hash);
+        matches!(shards.lookup(&key), Lookup::Flash(_))
     }
 
     /// Pushes these keys out to flash, by storing other items of about `len` bytes until they have
@@ -509,8 +515,10 @@ impl Rig {
     /// Leaves the shards this part of their memory.
     fn set_memory(&mut self, part: usize) {
         for node in &mut self.nodes {
-            let bytes = node.shard.reserved_bytes() / part;
-            assert!(node.shard.set_dram_limit(bytes));
+            for (_, shard) in node.shard.own_mut() {
+                let bytes = *shard.dram_bounds().end() / part;
+                assert!(shard.set_dram_limit(bytes));
+            }
         }
     }
 }
@@ -544,20 +552,22 @@ impl Node {
         afar.tick(&mut self.shard, &mut self.queue);
     }
 
-    fn new(rig_settings: &RigSettings, n: usize, device: &Arc<FaultyDevice>) -> Node {
-        let flash = if rig_settings.flash_pages == 0 {
-            Vec::new()
-        } else {
-            vec![DeviceSlice {
-                device: 0,
-                first_page: n as u64 * rig_settings.flash_pages,
-                pages: rig_settings.flash_pages,
-            }]
-        };
-        let config = ShardConfig {
+    fn new(
+        rig_settings: &RigSettings,
+        (n, deal): (usize, Deal),
+        device: &Arc<FaultyDevice>,
+    ) -> Node {
+        let config = |shard: usize| ShardConfig {
             memory: rig_settings.memory,
             max_item: rig_settings.settings.max_item,
-            flash,
+            flash: match rig_settings.flash_pages {
+                0 => Vec::new(),
+                pages => vec![DeviceSlice {
+                    device: 0,
+                    first_page: shard as u64 * pages,
+                    pages,
+                }],
+            },
             region: 256 << 10,
             policy: PolicyKind::Lru,
             admission: Admission {
@@ -567,20 +577,23 @@ impl Node {
             promote_after: 3,
             reinsert: true,
             no_evict: rig_settings.settings.no_evict,
-            shard: n as u32,
+            shard: shard as u32,
             shards: rig_settings.shards as u32,
             seed: rig_settings.seed,
             hash_seed: HashSeed::default(),
         };
-        let mut shard = Shard::new(config).expect("the settings are valid");
-        shard.set_now(u64::from(START) * 1000);
+        let own = deal.of(n).map(|shard| Shard::new(config(shard)));
+        let own = own.collect::<Result<Vec<_>, _>>();
+        let own = own.expect("the settings are valid");
+        let mut shards = Shards::new(own, (n, deal), &config(0));
+        shards.set_now(u64::from(START) * 1000);
         let queue = FaultyQueue::new(
             vec![Arc::clone(device)],
             &[(1, 32), (4, 8), (16, 8)],
             rig_settings.seed + n as u64,
         );
         Node {
-            shard: shard.into(),
+            shard: shards.into(),
             queue,
             stats: ThreadStats::default(),
             cursor: Cursor::default(),

@@ -210,3 +210,21 @@ fn a_closed_store_is_read_and_takes_no_writes() {
             .is_new()
     );
 }
+
+/// The program that the guide to embedding shows.
+#[test]
+fn the_example_of_the_guide_keeps_sessions() {
+    let folder = std::env::temp_dir().join(format!("senko-sessions-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let lines = crate::sessions::run(&folder.join("sessions.kv")).unwrap();
+    assert_eq!(
+        lines,
+        [
+            "session:7: ann",
+            "user:ben: Ben",
+            "visits: 3",
+            "absent: none"
+        ]
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
+}

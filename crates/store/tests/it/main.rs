@@ -2,6 +2,9 @@
 //! The store, used through its public interface.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../../examples/sessions.rs"]
+#[allow(dead_code)]
+mod sessions; // the example of the guide to embedding
 mod basics; // each call once, compared with the model
 #[path = "../../../io/tests/calls/calls.rs"]
 mod recorded; // power cuts and kills at system calls

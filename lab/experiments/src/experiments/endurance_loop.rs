@@ -446,13 +446,18 @@ impl Run<'_> {
         self.bench.memcached.clone().map_err(|why| anyhow!(why))?;
         // Its buffers count against its memory, as in the other experiments.
         let items = self.sizes.memory / 2;
-        let spec = Spec::memcached("loop-extstore", self.bench.server_core(), items)
-            .with(&["-o", "ext_max_sleep=1000,slab_automove_window=3"])
-            .extstore(
-                &folder.join("flash"),
-                self.sizes.flash,
-                ",ext_page_size=8,ext_wbuf_size=2",
-            );
+        let spec = Spec::memcached(
+            "loop-extstore",
+            &self.bench.options.memcached,
+            self.bench.server_core(),
+            items,
+        )
+        .with(&["-o", "ext_max_sleep=1000,slab_automove_window=3"])
+        .extstore(
+            &folder.join("flash"),
+            self.sizes.flash,
+            ",ext_page_size=8,ext_wbuf_size=2",
+        );
         self.serve(&spec)
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache's writes to flash: their ratio to the admitted bytes, their rate under a budget, and
-//! the hits that they bring.
+//! The cache's writes to flash: their ratio to the admitted bytes, their rate under a budget, the
+//! hits that they bring, and what a drive makes of them.
 //!
 //! Expected shape: regions are reclaimed oldest first. If nothing is written again, the device gets
 //! the admitted bytes and the padding of pages. Reinserting hit items costs a few tenths more, and
@@ -15,8 +15,12 @@
 //! traces. They are replayed through one cache shard over a device in memory (`replay.rs`). DRAM
 //! has a hundredth and flash a tenth of the trace's bytes (at least 2 MiB). Traces without sizes
 //! get values of one size, larger where objects are few.
+//!
+//! *Drive factor*: pages that a simulated drive writes for each page of the logs, without trim, by
+//! the number of logs (`streams.rs`). A server has as many on a drive as shards.
 
 pub mod replay; // a trace through a shard
+mod streams; // several logs on a simulated drive
 
 use std::time::{Duration, Instant};
 
@@ -66,6 +70,7 @@ impl Experiment for ServeEndurance {
                     Bar::less("host_wa_fifo", 1.05, 1.02),
                     Bar::less("host_wa_reinsert", 1.3, 1.2),
                     Bar::more("page_fill", 0.95, 0.98),
+                    Bar::less("drive_factor_t16", 1.02, 1.0),
                 ]
             },
         }
@@ -75,7 +80,7 @@ impl Experiment for ServeEndurance {
         let bench = Bench::open(options)?;
         let mut run = Run {
             bench: &bench,
-            steps: Steps::new(progress, 6 + TRACES.len() as u64),
+            steps: Steps::new(progress, 7 + TRACES.len() as u64),
             flash: bench.scaled(160 << 20, 4 << 30),
             memory: bench.scaled(48 << 20, 512 << 20),
             outcome: Outcome::new(),
@@ -96,6 +101,8 @@ impl Experiment for ServeEndurance {
         run.outcome.part(&keys, ended);
         run.steps.next("last probe of the device");
         bench.finish(&mut run.outcome)?;
+        run.steps.next("logs on a simulated drive");
+        streams::measure(&mut run.outcome)?;
         run.traces();
         let Run {
             mut outcome, table, ..

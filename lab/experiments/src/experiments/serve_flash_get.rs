@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use senko_cache::RECORD_HEADER;
 use senko_io::PAGE_SIZE;
 use serde_json::json;
@@ -39,7 +39,9 @@ use serde_json::json;
 use crate::rig::fio::{self, Job, Reads};
 use crate::rig::series::{COLUMNS, Contender, end, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, median, over, put};
+use crate::rig::{
+    Bench, Items, Load, Memtier, Series, Server, Spec, Steps, Window, median, over, put,
+};
 use crate::{
     Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Sentence, Table, at_least, at_most,
     judged, untested,
@@ -78,6 +80,8 @@ struct Sizes {
     connections: Vec<usize>,
     rates: Vec<f64>,
     dram_keys: u64,
+    /// Gets of a turn by memtier.
+    gets: u64,
     /// Of the paper's own values: keys, memory.
     paper: (u64, u64),
     /// Value bytes, keys, memory.
@@ -102,6 +106,7 @@ impl Sizes {
                 ],
             ),
             dram_keys: bench.scaled(50_000, 200_000),
+            gets: bench.scaled(100_000, 500_000),
             // Two pages an item: as many bytes as above.
             paper: bench.scaled((1 << 16, 64 << 20), (1_000_000, 512 << 20)),
             small: bench.scaled(
@@ -188,6 +193,9 @@ impl Experiment for ServeFlashGet {
                     Bar::more("get4096_over_extstore", 1.4, 1.6),
                     Bar::less("latency1_over_floor", 1.25, 1.10),
                     Bar::less("dram_cpu_over_memcached", 1.0, 0.75),
+                    Bar::less("dram_pipelined_cpu_over_memcached", 0.65, 0.4),
+                    Bar::less("memtier_cpu_over_memcached", 0.9, 0.65),
+                    Bar::less("memtier_pipelined_cpu_over_memcached", 0.9, 0.5),
                 ]
             },
         }
@@ -221,6 +229,14 @@ impl Experiment for ServeFlashGet {
             &[
                 "dram_cpu_over_memcached",
                 "dram_pipelined_cpu_over_memcached",
+            ],
+            ended,
+        );
+        let ended = run.memtier();
+        run.outcome.part(
+            &[
+                "memtier_cpu_over_memcached",
+                "memtier_pipelined_cpu_over_memcached",
             ],
             ended,
         );
@@ -860,6 +876,55 @@ impl Run<'_> {
                 over(&all[0], &all[1], Window::server_us),
             );
         }
+        Ok(())
+    }
+
+    /// The same by a generator that is not ours.
+    fn memtier(&mut self) -> Result<()> {
+        const LOADS: [(&str, usize, usize); 4] = [
+            ("memtier_cpu_over_memcached", 64, 1),
+            ("memtier_pipelined_cpu_over_memcached", 64, 16),
+            ("memtier8_cpu_over_memcached", 8, 1),
+            ("memtier256_cpu_over_memcached", 256, 1),
+        ];
+        self.steps.next("all in DRAM, by memtier");
+        let memtier = Memtier {
+            program: &self.bench.options.memtier,
+            core: self.bench.load_core(),
+            keys: self.sizes.dram_keys,
+            value: 1000,
+        };
+        let memory = memtier.keys * 3 * 1024 / 2 + (64 << 20);
+        let rival = self.bench.memcached("memcached-memtier", memory);
+        let senko = self.bench.senko("senko-memtier", memory).dram_only();
+        let start = |spec: Result<Spec, String>| {
+            let server = spec
+                .map_err(|why| anyhow!(why))?
+                .start(&self.bench.scratch)?;
+            memtier.fill(&server)?;
+            Ok::<Server, anyhow::Error>(server)
+        };
+        // Large pages, as senko takes them.
+        let rival = start(rival.map(|spec| spec.with(&["-L"])))?;
+        let senko = start(Ok(senko))?;
+        let mut table = Table::new(
+            "GETs from DRAM by memtier, processor us of each, medians",
+            &["connections", "under way", "senko", "memcached"],
+        );
+        for (key, connections, pipeline) in LOADS {
+            let mut us = (Vec::new(), Vec::new());
+            for _ in 0..self.sizes.rounds {
+                for (server, us) in [(&senko, &mut us.0), (&rival, &mut us.1)] {
+                    us.push(memtier.gets(server, (connections, pipeline), self.sizes.gets)?);
+                }
+            }
+            let ratios = us.0.iter().zip(&us.1).map(|(ours, theirs)| ours / theirs);
+            self.outcome.rounds(key, ratios.collect());
+            let middle = |us| median(us).map_or("-".to_owned(), |us| format!("{us:.2}"));
+            let load = [connections.to_string(), pipeline.to_string()];
+            table.row([load, [middle(us.0), middle(us.1)]].concat());
+        }
+        self.outcome.tables.push(table);
         Ok(())
     }
 

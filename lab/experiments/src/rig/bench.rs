@@ -59,7 +59,7 @@ impl<'a> Bench<'a> {
             options,
             device,
             caps: MemoryCap::new(64 << 20, false).map(drop),
-            memcached: memcached_version(),
+            memcached: memcached_version(&options.memcached),
             scratch,
             cores,
             probe,
@@ -149,9 +149,10 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// If there is none.
     pub fn memcached(&self, name: &str, memory: u64) -> Result<Spec, String> {
-        self.memcached
-            .clone()
-            .map(|_| Spec::memcached(name, self.server_core(), memory).capped(self.cap(memory)))
+        self.memcached.clone()?;
+        let program = &self.options.memcached;
+        let spec = Spec::memcached(name, program, self.server_core(), memory);
+        Ok(spec.capped(self.cap(memory)))
     }
 
     /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of
@@ -217,17 +218,19 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn memcached_version() -> Result<String, String> {
+/// The version that a memcached tells, with the newest one if that is another.
+fn memcached_version(program: &Path) -> Result<String, String> {
+    const NEWEST: &str = "memcached 1.6.45";
     let absent = "memcached is not installed (Debian package memcached)";
-    let output = Command::new("memcached")
+    let output = Command::new(program)
         .arg("-V")
         .stdin(Stdio::null())
         .output()
         .map_err(|_| absent.to_owned())?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() && !text.is_empty() {
-        Ok(text)
-    } else {
-        Err("memcached -V failed".to_owned())
+    match output.status.success() && !text.is_empty() {
+        true if text == NEWEST => Ok(text),
+        true => Ok(format!("{text} ({NEWEST} is newer)")),
+        false => Err("memcached -V failed".to_owned()),
     }
 }

@@ -90,8 +90,8 @@ impl Spec {
     }
 
     /// A memcached with `memory` bytes for items and one worker.
-    pub fn memcached(name: &str, core: usize, memory: u64) -> Spec {
-        let mut spec = Spec::new(name, Path::new("memcached"), core);
+    pub fn memcached(name: &str, program: &Path, core: usize, memory: u64) -> Spec {
+        let mut spec = Spec::new(name, program, core);
         spec.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-c", "2048", "-m"]);
         spec.arg((memory >> 20).to_string());
         if sys::is_root() {
@@ -400,7 +400,7 @@ mod tests {
             of(Spec::senko("s", Path::new("/x/senko"), 0, 64 << 20)),
             "serve -l notls:127.0.0.1,S -p 0 -m 64m --tls-chain-cert /d/c --tls-key /d/k"
         );
-        let line = of(Spec::memcached("m", 0, 64 << 20));
+        let line = of(Spec::memcached("m", Path::new("memcached"), 0, 64 << 20));
         assert!(line.starts_with("-l notls:127.0.0.1,S -p -1 "), "{line}");
         assert!(
             line.ends_with("-Z -o ssl_chain_cert=/d/c,ssl_key=/d/k"),
@@ -420,7 +420,7 @@ mod tests {
                 .join(" "),
             "serve -l 127.0.0.1 -p 0 -m 64m --flash /d/f:1024m"
         );
-        let spec = Spec::memcached("e", 0, 100 << 20).extstore(
+        let spec = Spec::memcached("e", Path::new("memcached"), 0, 100 << 20).extstore(
             Path::new("/d/e"),
             2 << 30,
             ",ext_page_size=8",

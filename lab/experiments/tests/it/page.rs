@@ -102,7 +102,7 @@ fn the_page_is_whole_in_a_browser() {
         "a gap says how to fill it"
     );
     // Paper B's standard deviations stand beside ours, with a verdict.
-    assert!(text.contains("85.0 us to 35.6") && text.contains("deviation_2_over_1 0."));
+    assert!(text.contains("85.0 us to 35.6") && text.contains("deviation 2 over 1 0."));
     assert!(text.contains(">contradicted<") && text.contains("not decided: not run"));
     let Some((_, console)) = browse(&page, 1200, &folder) else {
         return;

@@ -45,7 +45,7 @@ fn log(chunks: usize) -> Log {
         first_page: 1000,
         pages: 70,
     };
-    Log::new(1, slice, 128, 16, 4, chunks)
+    Log::new((0, 1), slice, 128, 16, 4, chunks)
 }
 
 /// Moves the log on until its head and tail are these.
@@ -66,7 +66,7 @@ fn slice_of_64_pages() -> DeviceSlice {
 /// when it is given out.
 #[test]
 fn a_page_of_a_buffer_that_was_used_before_is_cleared_when_it_is_given_out() {
-    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 3);
+    let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 3);
     let mut writes = Writes::default();
     for round in 0..12 {
         let (position, offset) = log.place_large(4000, 100, round).expect("room");
@@ -93,7 +93,7 @@ fn a_page_of_a_buffer_that_was_used_before_is_cleared_when_it_is_given_out() {
 /// it to A's old record. So a page takes only one of them.
 #[test]
 fn two_keys_with_one_tag_do_not_share_a_page() {
-    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
+    let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 4);
     let mut page = |tag| log.place_small(100, tag).map(|(position, _)| position);
     let (a, other, b) = (page(7), page(8), page(7));
     assert!(
@@ -135,7 +135,7 @@ fn a_mark_fits_only_if_all_of_it_does() {
 /// A demotion uses the oldest write to tell whether the device has been stalled for long.
 #[test]
 fn the_oldest_write_under_way_is_known() {
-    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
+    let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 4);
     assert_eq!(log.oldest_write_ms(), None);
     for submitted_ms in [70, 90] {
         log.in_flight.push(Chunk {
@@ -153,7 +153,7 @@ fn the_oldest_write_under_way_is_known() {
 /// place to the next record, and counts nothing for the missing value.
 #[test]
 fn a_stream_that_is_given_up_before_its_first_page_leaves_no_trace() {
-    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
+    let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 4);
     assert!(matches!(log.place_small(100, 7), Ok((0, _))));
     let bytes = log.record_bytes;
     assert!(matches!(log.begin_stream(20 * PAGE_SIZE, 0), Ok(1)));
@@ -168,7 +168,7 @@ fn a_stream_that_is_given_up_before_its_first_page_leaves_no_trace() {
 /// is the middle of the value. The log is in its second lap, where positions exceed the slice.
 #[test]
 fn a_region_begins_with_the_record_after_a_broken_stream() {
-    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
+    let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 4);
     (log.head, log.tail) = (64 + 20, 64 + 16);
     (log.lap, log.head_at) = (1, 20);
     assert!(matches!(log.begin_stream(28 * PAGE_SIZE, 0), Ok(84)));

@@ -45,12 +45,20 @@ fn command_of(line: &str) -> String {
     line.trim_end().to_owned()
 }
 
+/// A text in which commands that go on behind a backslash are lines.
+fn joined(text: &str) -> String {
+    let mut parts = text.split("\\\n");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |whole, part| whole + part.trim_start())
+}
+
 /// The examples of a document: the lines of its code blocks, grouped by block. `[--quick]` marks an
 /// optional option.
 pub fn of_document(name: &str, text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut commands = Vec::new();
     let mut fenced = false;
+    let text = joined(text);
     for (number, line) in text.lines().chain([""]).enumerate() {
         if line.starts_with("```") {
             fenced = !fenced;
@@ -88,6 +96,7 @@ fn end(blocks: &mut Vec<Block>, commands: &mut Vec<String>, name: &str, line: us
 /// The examples of a help text: the lines after `Examples:` that are indented by two.
 pub fn of_help(name: &str, text: &str) -> Option<Block> {
     let (_, examples) = text.split_once("Examples:\n")?;
+    let examples = joined(examples);
     let commands: Vec<String> = examples
         .lines()
         .filter_map(|line| {

@@ -12,7 +12,7 @@ use crate::server::ServerError;
 use crate::server::plan::counted;
 use crate::settings::Settings;
 
-/// Checks that the directory belongs to these threads, flash files and regions.
+/// Checks that the directory belongs to these flash files and regions.
 pub(super) fn check_block(
     dir: &Path,
     block: &Superblock,
@@ -20,13 +20,6 @@ pub(super) fn check_block(
     files: &[Arc<FlashFile>],
 ) -> Result<(), ServerError> {
     let dir = dir.display();
-    if block.shards as usize != settings.threads {
-        return Err(ServerError(format!(
-            "the data in {dir} is of {}: start with -t {}, or start over with --reinit",
-            counted(block.shards as usize, "thread"),
-            block.shards
-        )));
-    }
     if block.devices.len() != files.len() {
         return Err(ServerError(format!(
             "the data in {dir} is of {}, not of {}: name the same, or start over with --reinit",

@@ -174,8 +174,14 @@ fn run(name: &str, args: &RunArgs, share: Option<Duration>) -> Result<(Ended, Op
     if args.quick {
         command.arg("--quick");
     }
-    if let Some(scratch) = &args.scratch {
-        command.arg("--scratch").arg(scratch);
+    for (name, path) in [
+        ("--scratch", &args.scratch),
+        ("--memcached", &args.memcached),
+        ("--memtier", &args.memtier),
+    ] {
+        if let Some(path) = path {
+            command.arg(name).arg(path);
+        }
     }
     let mut child = command
         .stdin(Stdio::null())

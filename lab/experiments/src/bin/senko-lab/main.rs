@@ -95,6 +95,12 @@ pub struct RunArgs {
     /// [default: the system's temporary folder, or /var/tmp if that is in memory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
+    /// memcached to compare with, if it is not the one on the path
+    #[arg(long, value_name = "FILE")]
+    memcached: Option<PathBuf>,
+    /// memtier_benchmark, if it is not on the path
+    #[arg(long, value_name = "FILE")]
+    memtier: Option<PathBuf>,
     /// File to which results are appended [default: senko/lab.jsonl in $XDG_STATE_HOME or
     /// ~/.local/state]
     #[arg(long, value_name = "FILE")]
@@ -120,8 +126,14 @@ impl RunArgs {
             seed: self.seed,
             ..Options::default()
         };
-        if let Some(scratch) = &self.scratch {
-            options.scratch = scratch.clone();
+        for (given, used) in [
+            (&self.scratch, &mut options.scratch),
+            (&self.memcached, &mut options.memcached),
+            (&self.memtier, &mut options.memtier),
+        ] {
+            if let Some(path) = given {
+                used.clone_from(path);
+            }
         }
         options
     }
