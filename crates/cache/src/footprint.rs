@@ -140,11 +140,11 @@ impl Footprint {
         &self.classes
     }
 
-    /// The chunks that an item takes in DRAM: how many, and the size of the last one by its place
+    /// The chunks that an item takes in the DRAM of a server with flash: how many, and the size of the last one by its place
     /// in [`Footprint::chunk_sizes`]. The others have the largest size.
     pub fn chunks(&self, key_len: usize, value_len: u32) -> (usize, usize) {
         let mut left = head(key_len, value_len).dram_len();
-        let mut header = Words::of(left, false).header();
+        let mut header = Words::of(left, true).header();
         let mut count = 1;
         while left + header > MAX_CHUNK {
             left -= MAX_CHUNK - header;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `copy` is the index slot of the item's copy on flash, 0 if it has none (then the item is dirty).
-//! Only an item that came from flash has room for it, and one of several chunks, which also has a
+//! The items of a shard with flash have room for it, and one of several chunks, which also has a
 //! `chain`. The upper bits of `state` tell. Always holds: the first [`MAX_PREFIX`] bytes of a
 //! record lie in the first chunk, so head and key are never split.
 
@@ -43,9 +43,9 @@ pub(crate) enum Words {
 }
 
 impl Words {
-    /// The words of an item with a record of this length in DRAM; `copied`: it comes from flash.
-    pub fn of(dram_len: usize, copied: bool) -> Words {
-        let words = if copied { Words::Copy } else { Words::None };
+    /// The words of an item with a record of this length in DRAM; `flash`: its shard has flash.
+    pub fn of(dram_len: usize, flash: bool) -> Words {
+        let words = if flash { Words::Copy } else { Words::None };
         if dram_len + words.header() > MAX_CHUNK {
             Words::Chain
         } else {
@@ -120,10 +120,9 @@ impl Arena {
     }
     /// Sets the copy of an item that has room for it, or clears it.
     pub fn set_flash_copy(&mut self, item: Handle, slot: Slot) {
-        if self.header_len(item) > ITEM_HEADER {
+        if self.flash_copy(item) != slot {
+            debug_assert!(self.header_len(item) > ITEM_HEADER, "there is room");
             self.set_word(item, COPY, slot.0);
-        } else {
-            debug_assert_eq!(slot, Slot::EMPTY);
         }
     }
     #[inline]

@@ -20,7 +20,6 @@
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
 use crate::arena::Handle;
-use crate::dram::item::Words;
 use crate::flash::read::Stage;
 use crate::index::{Pos, Slot};
 use crate::key::Key;
@@ -320,7 +319,7 @@ impl Shard {
                 listed = Some(Box::new(Listed {
                     key: key.to_vec(),
                     meta: self.flash_meta(&header, slot),
-                    footprint: footprint(&header),
+                    footprint: header.dram_len() + self.words(header.dram_len()).header(),
                 }));
             }
         }
@@ -368,7 +367,7 @@ impl Shard {
         }
         let header = Header::read(bytes);
         let (head, len) = (header.head_len(), header.dram_len());
-        let item = self.take_item(queue, len, Words::of(len, true))?;
+        let item = self.take_item(queue, len)?;
         self.dram.put(item, 0, &bytes[..head]);
         self.dram.put(item, head, &bytes[header.flash_body()..]);
         Ok(self.adopt(n, item))
@@ -424,7 +423,7 @@ impl Shard {
             return Step::Ended(Fetched::Changed);
         }
         let len = Header::read(&frame[at..]).dram_len();
-        let item = match self.take_item(queue, len, Words::of(len, true)) {
+        let item = match self.take_item(queue, len) {
             Ok(item) => item,
             Err(AllocError::Busy) => return Step::Parked(frame),
             Err(_) if self.flash.read(n).want() == Want::Resident => {
@@ -503,11 +502,6 @@ impl Shard {
             None => Fetched::Changed,
         })
     }
-}
-
-/// Bytes that a new item with the head of this record takes in DRAM.
-fn footprint(header: &Header) -> usize {
-    header.dram_len() + Words::of(header.dram_len(), false).header()
 }
 
 /// Searches for a key among the records that begin in the first page of a run. A page never holds

@@ -8,7 +8,7 @@
 use senko_io::Queue;
 
 use crate::arena::{Handle, MAX_CHUNK};
-use crate::dram::item::{CHAIN_HEADER, Words};
+use crate::dram::item::CHAIN_HEADER;
 use crate::shard::Shard;
 use crate::types::AllocError;
 
@@ -24,8 +24,8 @@ impl Shard {
         &mut self,
         queue: &mut Q,
         len: usize,
-        words: Words,
     ) -> Result<Handle, AllocError> {
+        let words = self.words(len);
         let first_class = self.dram.arena().item_class(len, words);
         let item = self.take_chunk(queue, first_class)?;
         self.dram.init_item(item, self.now, words);

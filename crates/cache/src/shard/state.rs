@@ -3,6 +3,7 @@
 //! it lies, who holds it.
 
 use crate::arena::Handle;
+use crate::dram::item::Words;
 use crate::index::{Pos, Slot};
 use crate::key::Key;
 use crate::record::{self, Meta};
@@ -41,6 +42,12 @@ impl Shard {
         self.index.remove(pos);
         self.copy_died(slot);
         true
+    }
+
+    /// The words of a new item with a record of this length in DRAM. With flash each item has room
+    /// for a copy, so that a promoted item has the class that it had before.
+    pub(crate) fn words(&self, dram_len: usize) -> Words {
+        Words::of(dram_len, !self.config.flash.is_empty())
     }
 
     /// The slot of a linked item.

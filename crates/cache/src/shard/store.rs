@@ -5,7 +5,7 @@
 use senko_io::Queue;
 
 use crate::arena::{Handle, LINKED};
-use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER, Words};
+use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::index::{Pos, Slot};
 use crate::key::Key;
 use crate::record::{self, Header, Meta, TRAILER};
@@ -75,8 +75,8 @@ impl Shard {
             // Its segment can't grow, and no slot in it may be dropped.
             return Err(AllocError::OutOfMemory);
         }
-        let words = Words::of(len, false);
-        let item = self.take_item(queue, len, words)?;
+        let words = self.words(len);
+        let item = self.take_item(queue, len)?;
         self.dram.draft_began();
         let (start, prefix) = (words.header(), header.dram_prefix());
         let at = record::write_prefix(
@@ -424,7 +424,7 @@ impl Shard {
         }
         let len = header.dram_len();
         let pin = self.try_pin(item);
-        let made = self.take_item(queue, len, Words::of(len, false));
+        let made = self.take_item(queue, len);
         if let Some(pin) = pin {
             self.unpin(pin);
         }

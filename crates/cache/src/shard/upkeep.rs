@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 use senko_io::Queue;
 
 use crate::dram::LEAST_PAGES;
-use crate::dram::item::Words;
 use crate::index::PARTS;
 use crate::record::{Header, Meta};
 use crate::shard::Shard;
@@ -87,7 +86,7 @@ impl Shard {
     /// The size class of a new item with this metadata.
     fn class_of(&self, meta: &Meta) -> usize {
         let len = Header::of(meta).dram_len();
-        self.dram.arena().item_class(len, Words::of(len, false))
+        self.dram.arena().item_class(len, self.words(len))
     }
 
     /// The bytes for items and index that [`Shard::set_dram_limit`] accepts: at most those that

@@ -15,7 +15,6 @@ use senko_io::le::{put, u32_at, u64_at};
 use senko_io::{AlignedBuf, DeviceId, PageBuf, Queue, Tag};
 
 use super::{Places, Recovered, Sizes};
-use crate::dram::item::Words;
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
 use crate::key::Key;
@@ -464,8 +463,7 @@ impl Shard {
         let copy = saved.copy;
         let hash = Key::new(key, self.config.hash_seed).hash;
         self.grow_index(&mut Nowhere, hash);
-        let words = Words::of(record.len(), copy != Slot::EMPTY);
-        let Ok(item) = self.take_item(&mut Nowhere, record.len(), words) else {
+        let Ok(item) = self.take_item(&mut Nowhere, record.len()) else {
             return false;
         };
         self.dram.put(item, 0, record);

@@ -206,9 +206,9 @@ impl Target {
 }
 
 /// The size of a filler item besides its value: headers and key.
-const FILLER_OVERHEAD: usize = 34;
+const FILLER_OVERHEAD: usize = 42;
 /// The same for a value of more than [`PACKED`] bytes: its complete answer is stored.
-const LARGE_FILLER_OVERHEAD: usize = 68;
+const LARGE_FILLER_OVERHEAD: usize = 76;
 const PACKED: usize = senko_cache::PACKED_VALUE as usize;
 
 impl Drop for Target {
