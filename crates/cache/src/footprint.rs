@@ -113,7 +113,7 @@ impl Footprint {
     /// Adds an item with flags of 0.
     pub fn add(&mut self, key_len: usize, value_len: u32) {
         self.items += 1;
-        self.dram += self.chunk_bytes(key_len, value_len);
+        self.dram += self.chunk_bytes(key_len, value_len, true);
         // No two items are of one key.
         self.pages.place(key_len, value_len, self.items);
     }
@@ -123,7 +123,7 @@ impl Footprint {
         self.pages.head() * PAGE_SIZE as u64
     }
 
-    /// Bytes of the chunks that the items take in DRAM, if all are there.
+    /// Bytes of the chunks that the items take in DRAM, if all are there and the server has flash.
     pub fn dram_bytes(&self) -> u64 {
         self.dram
     }
@@ -140,11 +140,11 @@ impl Footprint {
         &self.classes
     }
 
-    /// The chunks that an item takes in the DRAM of a server with flash: how many, and the size of the last one by its place
+    /// The chunks that an item takes in the DRAM of a server, with flash or without: how many, and the size of the last one by its place
     /// in [`Footprint::chunk_sizes`]. The others have the largest size.
-    pub fn chunks(&self, key_len: usize, value_len: u32) -> (usize, usize) {
+    pub fn chunks(&self, key_len: usize, value_len: u32, flash: bool) -> (usize, usize) {
         let mut left = head(key_len, value_len).dram_len();
-        let mut header = Words::of(left, true).header();
+        let mut header = Words::of(left, flash).header();
         let mut count = 1;
         while left + header > MAX_CHUNK {
             left -= MAX_CHUNK - header;
@@ -156,8 +156,8 @@ impl Footprint {
     }
 
     /// Bytes of the chunks that an item takes in DRAM.
-    pub fn chunk_bytes(&self, key_len: usize, value_len: u32) -> u64 {
-        let (count, last) = self.chunks(key_len, value_len);
+    pub fn chunk_bytes(&self, key_len: usize, value_len: u32, flash: bool) -> u64 {
+        let (count, last) = self.chunks(key_len, value_len, flash);
         ((count - 1) * MAX_CHUNK + self.classes[last]) as u64
     }
 }
