@@ -140,8 +140,9 @@ impl Footprint {
         &self.classes
     }
 
-    /// The chunks that an item takes in the DRAM of a server, with flash or without: how many, and the size of the last one by its place
-    /// in [`Footprint::chunk_sizes`]. The others have the largest size.
+    /// The chunks that an item takes in the DRAM of a server, with flash or without: how many, and
+    /// the size of the last one by its place in [`Footprint::chunk_sizes`]. The others have the
+    /// largest size.
     pub fn chunks(&self, key_len: usize, value_len: u32, flash: bool) -> (usize, usize) {
         let mut left = head(key_len, value_len).dram_len();
         let mut header = Words::of(left, flash).header();
