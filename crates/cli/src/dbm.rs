@@ -638,6 +638,9 @@ fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
         ("file_bytes", stats.file_bytes),
         ("live_bytes", stats.live_bytes),
         ("free_bytes", stats.free_bytes),
+        ("bytes_put", stats.bytes_put),
+        ("bytes_written", stats.bytes_written),
+        ("bytes_discarded", stats.bytes_discarded),
         ("commit", stats.commit),
         ("checkpoint", stats.checkpoint),
     ];
@@ -645,15 +648,25 @@ fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
         // Another process reads, and holds the space of that checkpoint.
         rows.push(("pinned_checkpoint", pinned));
     }
+    let ratio = (stats.bytes_put > 0).then(|| {
+        (
+            "written_over_put",
+            stats.bytes_written as f64 / stats.bytes_put as f64,
+        )
+    });
     if place.json {
         let all: serde_json::Map<String, Value> = rows
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+            .chain(ratio.map(|(name, ratio)| (name.to_owned(), ratio.into())))
             .collect();
         writeln!(out, "{}", Value::from(all))?;
     } else {
         for (name, value) in rows {
             writeln!(out, "{name:<17} {value}")?;
+        }
+        if let Some((name, ratio)) = ratio {
+            writeln!(out, "{name:<17} {ratio:.2}")?;
         }
     }
     Ok(true)

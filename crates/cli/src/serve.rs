@@ -461,6 +461,11 @@ fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Re
         })
 }
 
+fn count(what: &str, number: usize) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
 fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
     let listening: Vec<String> = report.doors.iter().map(ToString::to_string).collect();
     let mut text = format!(
@@ -472,15 +477,18 @@ fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
         .fallback_reason
         .as_ref()
         .map_or(String::new(), |why| format!(" ({why})"));
-    let shards = if report.threads == 1 {
-        "1 thread".to_string()
-    } else {
-        format!("{} threads", report.threads)
+    let threads = count("thread", report.threads);
+    let shards = match report.shards == report.threads {
+        true => String::new(),
+        false => format!(" with {}", count("shard", report.shards)),
     };
     if let Some(admin) = report.admin {
         text += &format!("  admin      http://{admin}/metrics\n");
     }
-    text += &format!("  running    {shards} on {}{why}\n", report.backend);
+    text += &format!(
+        "  running    {threads}{shards} on {}{why}\n",
+        report.backend
+    );
     text += &format!(
         "  memory     {}, of which items, index and write buffers {}\n",
         show_size(report.memory),
@@ -540,6 +548,7 @@ fn start_json(report: &StartReport, took: Duration) -> serde_json::Value {
         "admin": report.admin,
         "unix_socket": report.unix_socket,
         "threads": report.threads,
+        "shards": report.shards,
         "io": report.backend,
         "io_fallback": report.fallback_reason,
         "memory": report.memory,

@@ -30,6 +30,7 @@ use crate::options::Options;
 use crate::pages::Pages;
 use crate::records::changes::Change;
 use crate::sync::Mutex;
+use crate::upkeep::idle::Idle;
 use crate::writer::progress::Progress;
 use crate::writer::readers::{Open, Readers};
 use crate::writer::room::Room;
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub images: Mutex<Images>,
     /// Held by the thread that maintains the database.
     pub maps: Mutex<Maps>,
+    /// Free space that commits did not need.
+    pub idle: Idle,
     pub signal: Signal,
 }
 
@@ -98,6 +101,7 @@ impl Core {
     ) -> Core {
         let (room, numbers) = (Room::new(&options), writer.numbers());
         room.set_trees((0, 0), numbers.node as usize, numbers.map_parts());
+        room.set_records(&writer.visible().catalogue);
         Core {
             device,
             room,
@@ -112,6 +116,7 @@ impl Core {
             group: Group::default(),
             images: Mutex::new(images),
             maps: Mutex::new(maps),
+            idle: Idle::default(),
             signal: Signal::default(),
         }
     }

@@ -48,6 +48,13 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Bytes of pages in DRAM.
     pub cached_bytes: u64,
+    /// Bytes of keys and values put since the database was made.
+    pub bytes_put: u64,
+    /// Bytes written to the device since then, also for checkpoints, cleaning and growing. A kill
+    /// loses the count since the last checkpoint.
+    pub bytes_written: u64,
+    /// Bytes given back to the file system since then.
+    pub bytes_discarded: u64,
     /// Number of the newest commit.
     pub commit: u64,
     /// The newest commit that is durable.
@@ -541,10 +548,12 @@ impl Database {
         let live = core.space.needed();
         let checkpoint = core.space.started.load(Ordering::Relaxed);
         let mut snapshots = core.readers.open();
-        core.writer
-            .lock()
-            .old()
-            .count_held(&mut snapshots, &core.pages);
+        let put = {
+            let writer = core.writer.lock();
+            writer.old().count_held(&mut snapshots, &core.pages);
+            writer.put
+        };
+        let wear = core.space.wear(put);
         let (commits, conflicts) = core.progress.counts();
         let oldest = core.readers.oldest();
         Stats {
@@ -555,6 +564,9 @@ impl Database {
                 true => 0,
                 false => core.log.lock().behind().replay * page,
             },
+            bytes_put: wear.put,
+            bytes_written: wear.written,
+            bytes_discarded: wear.discarded,
             cached_bytes: core.pages.dram().resident() as u64 * page,
             // Read before the newest commit, which it never exceeds.
             durable: core.progress.durable(),

@@ -9,3 +9,4 @@ pub(crate) mod mark; // how far the log reached
 pub(crate) mod space; // segments, the length of the device
 pub(crate) mod superblock;
 pub(crate) mod tail; // commits that are not in the log yet
+pub(crate) mod wear; // bytes put, written and given back

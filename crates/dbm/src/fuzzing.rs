@@ -10,6 +10,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 use crate::disk::entry::{BODY, HEAD, Head};
 use crate::disk::log::Position;
 use crate::disk::superblock::Superblock;
+use crate::disk::wear::Wear;
 use crate::open::FIRST_PAGES;
 use crate::pages::node::Page;
 use crate::records::changes::next_commit;
@@ -167,6 +168,7 @@ fn device_of(data: &[u8]) -> Arc<FaultyDevice> {
         checkpoint: 1,
         at: Position::START,
         pages: PAGES,
+        wear: Wear::default(),
     };
     let _ = superblock.write(&*device);
     device

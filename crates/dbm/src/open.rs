@@ -17,8 +17,9 @@ use crate::disk::log::{GROUP_HEAD, Group, GroupHead, Log, Position, Scan, append
 use crate::disk::maps::{CHUNK, Maps};
 use crate::disk::mark::{self, Mark};
 use crate::disk::space::{SEGMENT, Space, write_zeros};
-use crate::disk::superblock::Superblock;
+use crate::disk::superblock::{COPIES, Superblock};
 use crate::disk::tail::{self, Half};
+use crate::disk::wear::Wear;
 use crate::error::DbmError;
 use crate::open::catch_up::catch_up;
 use crate::options::Options;
@@ -199,7 +200,7 @@ fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
 fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmError> {
     write_zeros(&**device, 0, FIRST_PAGES).map_err(DbmError::io("writing the first pages"))?;
     let space = Arc::new(Space::new(Arc::clone(device), options.max_bytes));
-    let first = space.take(0)?;
+    let first = space.take(0, 0)?;
     debug_assert_eq!(first, 1, "the log begins in the lowest segment");
     let database = draw();
     let mut log = Log::new(device, &space, Position::START, None, life(), database);
@@ -211,6 +212,10 @@ fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmEr
         checkpoint: 1,
         at: Position::START,
         pages: FIRST_PAGES,
+        wear: Wear {
+            written: (FIRST_PAGES + 1 + COPIES) * PAGE_SIZE as u64,
+            ..Wear::default()
+        },
     };
     superblock.write(&**device)?;
     Ok(superblock)
@@ -314,7 +319,8 @@ fn load(
         position: record.replay,
         changes: 0,
     });
-    let writer = Writer::new(
+    space.count_from(superblock.wear);
+    let mut writer = Writer::new(
         record.commit,
         record.catalogue.clone(),
         record.next_table,
@@ -323,6 +329,7 @@ fn load(
         changed,
         options.overlap_bytes,
     );
+    writer.put = superblock.wear.put;
     let log = Log::new(device, space, record.replay, None, life(), record.database);
     let images = Images::new(device, space, life());
     let (device, space) = (Arc::clone(device), Arc::clone(space));

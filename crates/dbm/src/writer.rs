@@ -62,6 +62,8 @@ pub(crate) struct Writer {
     /// Of transactions that ended: the nodes that they held. Dropped without the lock.
     ended: Vec<Arc<Node>>,
     old: Old,
+    /// Bytes of keys and values that were put since the database was made.
+    pub put: u64,
     pub changed: Changed,
     pub backlog: Backlog,
 }
@@ -94,6 +96,8 @@ pub(crate) struct Parts<'a> {
 pub(crate) struct Changing<'a> {
     pub batch: Batch<'a>,
     pub catalogue: Arc<Catalogue>,
+    /// As [`Writer::put`].
+    pub put: u64,
 }
 
 impl Changing<'_> {
@@ -128,6 +132,13 @@ impl Changing<'_> {
             return Ok(());
         };
         let root = self.catalogue[nth].root;
+        let put = match change {
+            Change::Put(_, key, value) => (key.len() + value.len()) as u64,
+            Change::PutLong(_, key, blob) => blob.bytes.saturating_add(key.len() as u64),
+            _ => 0,
+        };
+        // A damaged superblock may count any number.
+        self.put = self.put.saturating_add(put);
         let (more, fewer) = match *change {
             Change::Put(_, key, value) => (self.batch.put(root, key, value, false)?, 0),
             Change::PutLong(_, key, blob) => (self.batch.put(root, key, &blob.encode(), true)?, 0),
@@ -172,6 +183,7 @@ impl Writer {
             overlap_checked: 0,
             ended: Vec::new(),
             old: Old::default(),
+            put: 0,
             changed,
             backlog: Backlog::default(),
         }
@@ -226,6 +238,7 @@ impl Writer {
         let mut changing = Changing {
             batch: Batch::new(parts.pages, ids, touched),
             catalogue: Arc::clone(&self.catalogue),
+            put: self.put,
         };
         let tables = *next_table;
         while let Some(node) = last.next().cloned() {
@@ -251,6 +264,7 @@ impl Writer {
             }
         }
         let catalogue = changing.catalogue;
+        self.put = changing.put;
         if *next_table > tables {
             parts.progress.make_table(last.number());
         }
@@ -286,11 +300,13 @@ impl Writer {
         let mut changing = Changing {
             batch: Batch::new(parts.pages, &mut self.ids, &mut self.touched),
             catalogue: Arc::clone(&self.catalogue),
+            put: self.put,
         };
         for change in changes {
             changing.change(change)?;
         }
         let catalogue = changing.catalogue;
+        self.put = changing.put;
         self.publish(parts, Node::first(commit), catalogue);
         Ok(())
     }

@@ -216,6 +216,7 @@ mod tests {
             admin: None,
             unix_socket: None,
             threads: 1,
+            shards: 1,
             backend: "posix",
             fallback_reason: None,
             memory: 0,

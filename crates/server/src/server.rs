@@ -322,6 +322,7 @@ fn start_report(
         admin: None,
         unix_socket: settings.unix_socket.clone(),
         threads: settings.threads,
+        shards: plan.shards,
         backend: match first.backend {
             Backend::Uring => "io_uring",
             Backend::Posix => "posix",

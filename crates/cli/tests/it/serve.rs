@@ -47,6 +47,26 @@ fn with_no_arguments_but_a_port_it_makes_its_flash_file_and_says_so() {
     assert!(stop["seconds"].is_number(), "{stop}");
 }
 
+/// The number of shards belongs to a data directory, that of threads to a start.
+#[test]
+fn the_start_line_tells_shards_that_are_not_as_many_as_threads() {
+    let folder = Scratch::new();
+    let counts = [
+        ("3", "running    3 threads on "),
+        ("2", "running    2 threads with 3 shards on "),
+    ];
+    for (threads, line) in counts {
+        let args = ["-p", "0", "-m", "64m", "--no-flash", "--keep-dram"];
+        let more = ["--data-dir", "data", "-t", threads];
+        let server = Running::serve(&folder, &[&args[..], &more[..]].concat());
+        assert_eq!(server.start["threads"].to_string(), threads);
+        assert_eq!(server.start["shards"], 3);
+        let banner = server.stderr(&folder);
+        assert!(banner.contains(line), "{banner}");
+        assert!(server.stop().0.success());
+    }
+}
+
 #[test]
 fn a_second_server_may_not_take_the_same_flash_file() {
     let folder = Scratch::new();

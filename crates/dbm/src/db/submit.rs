@@ -41,6 +41,8 @@ pub(crate) fn submit(
         Durability::Buffered if !in_tail => core.write_past_tail(number)?,
         Durability::Buffered | Durability::None => {}
     }
+    let is_short = admitted.is_short;
+    drop(admitted);
     // This is optional work: without the lock it is left to the next commit.
     if let Some(mut log) = core.log.try_lock() {
         if core.room.unlogged() > MOST_UNLOGGED {
@@ -48,7 +50,7 @@ pub(crate) fn submit(
         }
         let behind = log.behind();
         drop(log);
-        if admitted.is_short || core.room.is_checkpoint_due(&core.space, behind) {
+        if is_short || core.room.is_checkpoint_due(&core.space, behind) {
             nudge(core);
         }
     }

@@ -79,7 +79,8 @@ impl Images {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<u64, DbmError> {
         if self.left() == 0 {
-            let segment = self.space.take(self.checkpoint)?;
+            let last = self.next.saturating_sub(1) / SEGMENT;
+            let segment = self.space.take(last as u32, self.checkpoint)?;
             self.next = u64::from(segment) * SEGMENT;
         }
         let number = self.next;
@@ -118,6 +119,7 @@ impl Images {
         let bytes = &self.buf[..self.buffered * PAGE_SIZE];
         self.buffered = 0;
         self.unflushed = true;
+        self.space.wrote((bytes.len() / PAGE_SIZE) as u64);
         self.device
             .write(first, bytes, Tag::dbm(Purpose::Log))
             .map_err(DbmError::io("writing pages"))

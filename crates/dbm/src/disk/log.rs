@@ -169,7 +169,9 @@ impl Log {
         let next_segment = match self.next_segment {
             Some(segment) => segment,
             None => {
-                let segment = self.space.take(self.checkpoint)?;
+                let segment = self
+                    .space
+                    .take((self.next.page / SEGMENT) as u32, self.checkpoint)?;
                 *self.next_segment.insert(segment)
             }
         };
@@ -246,6 +248,7 @@ impl Log {
         self.unflushed = true;
         let first = self.next.page - self.buffered as u64;
         let bytes = &self.buf[..self.buffered * PAGE_SIZE];
+        self.space.wrote(self.buffered as u64);
         self.buffered = 0;
         self.device
             .write(first, bytes, Tag::dbm(Purpose::Log))
@@ -259,6 +262,7 @@ impl Log {
         if self.buffered > 0 && !self.unflushed {
             let first = self.next.page - self.buffered as u64;
             let bytes = &self.buf[..self.buffered * PAGE_SIZE];
+            self.space.wrote(self.buffered as u64);
             self.buffered = 0;
             self.device
                 .write_durable(first, bytes, tag)

@@ -17,12 +17,22 @@ use std::sync::atomic::Ordering;
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 
 use crate::disk::entry::page_of;
+use crate::disk::wear::Wear;
 use crate::error::DbmError;
 use crate::growing::Growing;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex};
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;
+/// Pages of an erase unit. Space is taken, and emptied, by as many neighbouring segments as are one
+/// erase block of a drive, if it can be.
+pub(crate) const UNIT: u64 = 256;
+/// Segments of an erase unit.
+const IN_UNIT: u32 = (UNIT / SEGMENT) as u32;
+/// A device of fewer segments uses the first free one: units would leave it larger.
+const SMALL: u32 = 16 * IN_UNIT;
+/// Most free segments that are looked at for a free erase unit.
+const MOST_LOOKED_AT: usize = 256;
 /// The least and the most segments by which the device grows or shrinks at a time. In between it is
 /// a thirty-second, so that unused space stays a small part.
 const STEP: std::ops::RangeInclusive<u32> = 4..=1024;
@@ -46,6 +56,13 @@ impl Segment {
         self.live.load(Ordering::Acquire) == 0 && self.named.load(Ordering::Acquire) == 0
     }
 
+    /// The same, with those that the next checkpoints write anyway counted twice.
+    pub fn cost(&self) -> u32 {
+        let live = self.live.load(Ordering::Acquire);
+        let named = self.named.load(Ordering::Acquire);
+        live.max(named) + named.saturating_sub(live)
+    }
+
     /// Approximate number of pages that must move before it is free.
     pub fn used(&self) -> u32 {
         let live = self.live.load(Ordering::Acquire);
@@ -65,6 +82,28 @@ struct Map {
 }
 
 impl Map {
+    fn unit(&self) -> u64 {
+        match self.segments < SMALL {
+            true => SEGMENT,
+            false => UNIT,
+        }
+    }
+
+    /// The first free segment that begins a free erase unit, or else the first.
+    fn free_unit(&self, unit: u32) -> Option<u32> {
+        let (mut first, mut next) = (0, 0);
+        for number in self.free.keys().copied().take(MOST_LOOKED_AT) {
+            if number != next || number % unit == 0 {
+                first = number;
+            }
+            next = number + 1;
+            if first % unit == 0 && next == first + unit {
+                return Some(first);
+            }
+        }
+        self.free.keys().next().copied()
+    }
+
     /// Where an end of unused segments begins that is worth cutting. See [`Space::leave_end`].
     fn idle_end(&self, settled: u64, mut spare: u32) -> Option<u32> {
         let mut end = self.segments;
@@ -104,6 +143,9 @@ pub(crate) struct Space {
     pub live: AtomicU64,
     /// All pages that the newest durable checkpoint names.
     pub named: AtomicU64,
+    /// Bytes that were written to the device, and those given back, since the database was made.
+    written: AtomicU64,
+    discarded: AtomicU64,
     /// The log's entry from which a replay would begin.
     replay: AtomicU64,
     /// Approximate number of pages in the log's segments that are not in use.
@@ -130,11 +172,39 @@ impl Space {
             started: AtomicU64::new(0),
             live: AtomicU64::new(0),
             named: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            discarded: AtomicU64::new(0),
             replay: AtomicU64::new(0),
             waste: AtomicU64::new(0),
         };
         space.add_end(0);
         space
+    }
+
+    /// Continues to count from what the superblock says.
+    pub fn count_from(&self, wear: Wear) {
+        self.written.store(wear.written, Ordering::Relaxed);
+        self.discarded.store(wear.discarded, Ordering::Relaxed);
+    }
+
+    /// Counts pages that are written.
+    pub fn wrote(&self, pages: u64) {
+        let bytes = pages * PAGE_SIZE as u64;
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn discard(&self, pages: u64) {
+        let bytes = pages * PAGE_SIZE as u64;
+        self.discarded.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What was written and given back, for `put` bytes put.
+    pub fn wear(&self, put: u64) -> Wear {
+        Wear {
+            put,
+            written: self.written.load(Ordering::Relaxed),
+            discarded: self.discarded.load(Ordering::Relaxed),
+        }
     }
 
     pub fn of(&self, place: u64) -> &Segment {
@@ -273,6 +343,11 @@ impl Space {
         self.map.lock().segments
     }
 
+    /// Pages that are written and freed together.
+    pub fn unit(&self) -> u64 {
+        self.map.lock().unit()
+    }
+
     pub fn free(&self) -> usize {
         self.map.lock().free.len()
     }
@@ -305,16 +380,17 @@ impl Space {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Takes the first free segment. So the end of the device tends to stay free, and is given
-    /// back. `checkpoint` is the newest durable one.
-    pub fn take(&self, checkpoint: u64) -> Result<u32, DbmError> {
+    /// Takes the free segment behind segment `last`, or else the first that begins a free erase
+    /// unit, or else the first. So what is written together is erased together, and the end of the
+    /// device tends to stay free, and is given back. `checkpoint` is the newest durable one.
+    pub fn take(&self, last: u32, checkpoint: u64) -> Result<u32, DbmError> {
         loop {
-            if let Some(segment) = self.take_free() {
+            if let Some(segment) = self.take_free(last) {
                 return Ok(segment);
             }
             // A reader may have ended since the last checkpoint.
             self.release_held(checkpoint);
-            if let Some(segment) = self.take_free() {
+            if let Some(segment) = self.take_free(last) {
                 return Ok(segment);
             }
             self.grow(1)?;
@@ -336,9 +412,14 @@ impl Space {
         });
     }
 
-    fn take_free(&self) -> Option<u32> {
+    fn take_free(&self, last: u32) -> Option<u32> {
         let mut map = self.map.lock();
-        let (number, _) = map.free.pop_first()?;
+        let (next, unit) = (last + 1, (map.unit() / SEGMENT) as u32);
+        let number = match next % unit > 0 && map.free.contains_key(&next) {
+            true => next,
+            false => map.free_unit(unit)?,
+        };
+        map.free.remove(&number);
         let segment = self.segment(number);
         segment.last.store(0, Ordering::Release);
         segment.taken.store(1, Ordering::Release);
@@ -427,7 +508,9 @@ impl Space {
         let end = (have / SEGMENT + u64::from(segments)) * SEGMENT;
         self.device.grow(end)?;
         // A device with coarse steps may be longer now.
-        write_zeros(&*self.device, have, self.device.pages() - have)?;
+        let new = self.device.pages() - have;
+        write_zeros(&*self.device, have, new)?;
+        self.wrote(new);
         self.device.flush(Tag::dbm(Purpose::Meta))?;
         // An end that was left out meanwhile may have holes.
         self.add_end((have / SEGMENT) as u32);
@@ -466,6 +549,7 @@ impl Space {
                 Ok(()) => filled += 1,
             }
         }
+        self.wrote(filled as u64 * SEGMENT);
         if filled > 0
             && let Err(error) = self.device.flush(Tag::dbm(Purpose::Meta))
         {
@@ -518,8 +602,10 @@ impl Space {
     pub fn remove_end(&self) {
         let _growth = self.growth.lock();
         let end = u64::from(self.segments()) * SEGMENT;
-        if end < self.device.pages() {
+        let before = self.device.pages();
+        if end < before {
             let shrunk = self.device.shrink(end);
+            self.discard(before.saturating_sub(self.device.pages()));
             if shrunk.is_ok() && end < self.device.pages() {
                 self.fixed.store(true, Ordering::Relaxed);
                 self.add_end(0);
@@ -569,7 +655,10 @@ impl Space {
             match punched {
                 Ok(false) => map.free.extend(segments),
                 // After an error a part may be a hole.
-                Ok(true) | Err(_) => map.holes.extend(segments),
+                Ok(true) | Err(_) => {
+                    map.holes.extend(segments);
+                    self.discard(pages);
+                }
             }
         }
     }
@@ -689,7 +778,7 @@ mod tests {
                 space.remove_end();
             }
             for _ in 0..round % 5 {
-                let segment = space.take(0).unwrap();
+                let segment = space.take(0, 0).unwrap();
                 assert!(used.insert(segment), "{segment} has two users");
                 assert!(segment < space.segments(), "{segment} is beyond the end");
             }

@@ -5,14 +5,17 @@
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::disk::log::Position;
+use crate::disk::wear::Wear;
 use crate::error::DbmError;
 
 pub(crate) const MAGIC: [u8; 8] = *b"SENKODB\0";
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
+/// The oldest version that can be read: its superblock lacks [`Wear`].
+const OLDEST: u32 = 2;
 /// First page of each slot.
 const SLOTS: [u64; 2] = [0, 8];
 /// Adjacent pages of a slot, each with a copy.
-const COPIES: u64 = 2;
+pub(crate) const COPIES: u64 = 2;
 
 /// Above all numbers of checkpoints and of entries: both count, and locks on bytes of the file
 /// stand for checkpoints.
@@ -25,6 +28,7 @@ pub(crate) struct Superblock {
     pub at: Position,
     /// Pages that the device had.
     pub pages: u64,
+    pub wear: Wear,
 }
 
 impl Superblock {
@@ -37,6 +41,9 @@ impl Superblock {
         page[32..40].copy_from_slice(&self.at.sequence.to_le_bytes());
         page[40..44].copy_from_slice(&self.at.previous.to_le_bytes());
         page[48..56].copy_from_slice(&self.pages.to_le_bytes());
+        page[56..64].copy_from_slice(&self.wear.put.to_le_bytes());
+        page[64..72].copy_from_slice(&self.wear.written.to_le_bytes());
+        page[72..80].copy_from_slice(&self.wear.discarded.to_le_bytes());
         let crc = crc32c::crc32c(page);
         page[12..16].copy_from_slice(&crc.to_le_bytes());
     }
@@ -56,7 +63,7 @@ impl Superblock {
         if found > known {
             return Err(DbmError::NewerVersion { found, known });
         }
-        if found < known {
+        if found < OLDEST {
             return Err(DbmError::OlderVersion { found, known });
         }
         if u64_at(16) >= MOST || u64_at(32) >= MOST {
@@ -70,6 +77,11 @@ impl Superblock {
                 previous: u32_at(40),
             },
             pages: u64_at(48),
+            wear: Wear {
+                put: u64_at(56),
+                written: u64_at(64),
+                discarded: u64_at(72),
+            },
         }))
     }
 
@@ -206,11 +218,17 @@ mod tests {
                 previous: 0x4444,
             },
             pages: 0x5555,
+            wear: Wear {
+                put: 0x6666,
+                written: 0x7777,
+                discarded: 0x8888,
+            },
         };
         let mut page = vec![0xff; PAGE_SIZE];
         superblock.encode(&mut page);
-        assert_eq!(page[..12], *b"SENKODB\0\x02\0\0\0");
-        for (at, value) in [(16, 0x11), (24, 0x22), (32, 0x33), (40, 0x44), (48, 0x55)] {
+        assert_eq!(page[..12], *b"SENKODB\0\x03\0\0\0");
+        let fields = [16, 24, 32, 40, 48, 56, 64, 72];
+        for (at, value) in fields.into_iter().zip((0x11..).step_by(0x11)) {
             assert_eq!(page[at..at + 4], [value, value, 0, 0], "at byte {at}");
         }
         assert_eq!(Superblock::decode(&page).expect("known"), Some(superblock));
@@ -229,11 +247,22 @@ mod tests {
             forged.encode(&mut page);
             assert_eq!(Superblock::decode(&page).expect("known"), None);
         }
-        for (version, text) in [(3, "version 3"), (1, "dump")] {
+        let as_version = |page: &mut [u8], version| {
             page[8] = version;
             page[12..16].fill(0);
-            let crc = crc32c::crc32c(&page).to_le_bytes();
+            let crc = crc32c::crc32c(page).to_le_bytes();
             page[12..16].copy_from_slice(&crc);
+        };
+        // Version 2 has zeros there.
+        page[56..80].fill(0);
+        as_version(&mut page, 2);
+        let older = Superblock {
+            wear: Wear::default(),
+            ..superblock
+        };
+        assert_eq!(Superblock::decode(&page).expect("known"), Some(older));
+        for (version, text) in [(4, "version 4"), (1, "dump")] {
+            as_version(&mut page, version);
             let other = Superblock::decode(&page).expect_err("of another version");
             assert!(other.to_string().contains(text), "{other}");
         }

@@ -17,31 +17,41 @@ const ROUNDS: usize = 64;
 /// Admits a commit. The room is kept until the result is dropped.
 pub(crate) fn admit<'a>(core: &'a Arc<Core>, size: &Size) -> Result<Admitted<'a>, DbmError> {
     core.latch.check()?;
-    let mut admitted = core.room.admit(size);
-    let mut missing = || core.room.missing(&core.space, size, &mut admitted);
-    let lacking = missing();
+    let (room, space) = (&core.room, &core.space);
+    let mut admitted = room.admit(size);
+    let lacking = room.missing(space, size, &mut admitted);
     if lacking == 0 {
         return Ok(admitted);
     }
-    if core.space.grow_if_room(lacking.div_ceil(SEGMENT))? {
+    if space.grow_if_room(lacking.div_ceil(SEGMENT))? {
         // Whether the device should grow again is as of now.
-        missing();
+        room.missing(space, size, &mut admitted);
         return Ok(admitted);
     }
+    // It waits, so what it needs is nobody else's loss.
+    drop(admitted);
     // The device is full. Checkpoints and cleaning free the space of the log and of dead pages.
     // While the maps are locked, no maintenance claims pages, which it might give back at once.
     let mut maps = core.maps.lock();
     for _ in 0..ROUNDS {
-        if missing() == 0 || !make_room(core, &mut maps)? {
+        let mut admitted = room.admit(size);
+        if room.missing(space, size, &mut admitted) == 0 {
+            return Ok(admitted);
+        }
+        drop(admitted);
+        // Commits under way keep room that they give back when they end.
+        let others = room.admitted() > 0;
+        if !make_room(core, &mut maps)? && !others {
             break;
         }
     }
     // A checkpoint may have made holes.
-    let lacking = missing();
-    if lacking > 0 && core.space.holes() > 0 {
-        core.space.grow_if_room(lacking.div_ceil(SEGMENT))?;
+    let mut admitted = room.admit(size);
+    let lacking = room.missing(space, size, &mut admitted);
+    if lacking > 0 && space.holes() > 0 {
+        space.grow_if_room(lacking.div_ceil(SEGMENT))?;
     }
-    match missing() {
+    match room.missing(space, size, &mut admitted) {
         0 => Ok(admitted),
         missing => Err(DbmError::NoSpace(missing)),
     }
@@ -73,6 +83,7 @@ pub(crate) fn make_room(core: &Arc<Core>, maps: &mut Maps) -> Result<bool, DbmEr
         // Their old places are what the cleaner gains next.
         write(maps, usize::MAX, cleaner.min(left / 2))?;
     }
+    room.set_due(0);
     let after = state();
     Ok(lost || after.0 > before.0 || after.1 < before.1 || after.2 < before.2)
 }

@@ -30,12 +30,12 @@ use crate::disk::entry::{HEAD, Kind, page_of};
 use crate::disk::log::{Label, Position, append_bytes};
 use crate::disk::maps::{CHUNK, MapPlaces, Maps, Words};
 use crate::disk::space::SEGMENT;
-use crate::disk::superblock::Superblock;
+use crate::disk::superblock::{COPIES, Superblock};
 use crate::error::DbmError;
 use crate::pages::mapping::Version;
 use crate::pages::node::Page;
 use crate::upkeep::record::CheckpointRecord;
-use crate::upkeep::shrink::{cut_end, punch};
+use crate::upkeep::shrink::{cut_end, punch, spare_segments};
 use crate::upkeep::sink::{Sink, begin_images};
 use crate::writer::dirty::Began;
 use crate::writer::room::ENDS;
@@ -65,7 +65,7 @@ pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
         let room = core.space.free() * SEGMENT as usize;
         let most = core.room.step(&core.space).max(room.saturating_sub(kept));
         let written = checkpoint(core, &mut maps, most, core.room.cleaner(&core.space))?;
-        punch(core);
+        punch(core, u64::MAX);
         if core.log.lock().replayed >= until {
             break;
         }
@@ -74,10 +74,10 @@ pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
         }
     }
     // A free end must stay free for one checkpoint. The next one cuts it.
-    let spare = core.room.spare_segments(&core.space);
+    let spare = spare_segments(core, u64::MAX);
     if core.space.has_idle_end(u64::MAX, spare) {
         checkpoint(core, &mut maps, 0, 0)?;
-        if cut_end(core)? {
+        if cut_end(core, u64::MAX)? {
             checkpoint(core, &mut maps, 0, 0)?;
         }
     }
@@ -132,7 +132,8 @@ fn grow_for(core: &Core, most: usize, kept: u64) -> Result<(), DbmError> {
     let kept = if most > 0 { kept as usize } else { 0 };
     let open = core.images.lock().left() + core.log.lock().left();
     let have = core.space.free() * SEGMENT as usize + open;
-    let missing = (least(core, most) + most + kept).saturating_sub(have);
+    let needed = least(core, most) + most + kept + core.room.admitted() as usize;
+    let missing = needed.saturating_sub(have);
     if missing > 0 {
         core.space
             .grow_if_room(missing.div_ceil(SEGMENT as usize) as u64)?;
@@ -140,20 +141,31 @@ fn grow_for(core: &Core, most: usize, kept: u64) -> Result<(), DbmError> {
     Ok(())
 }
 
-/// How many of `most` pages there is room for beside `kept` others, if `open` pages of segments are
-/// left. An error if there is no room for those that must be written. Then nothing was done, and a
-/// later call may find room.
-fn room_for(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmError> {
-    let others = core.room.others();
-    let (is_all, most) = (most >= others, most.min(others));
-    let (least, have) = (
-        least(core, most),
-        core.space.free() * SEGMENT as usize + open,
-    );
-    match have.checked_sub(least) {
-        Some(room) if is_all && has_room_for_all(core, room as u64, kept) => Ok(others),
-        Some(room) => Ok(most.min(room.saturating_sub(kept as usize))),
-        None => Err(DbmError::NoSpace((least - have) as u64)),
+/// Claims up to `most` pages beside those that must be written, if `open` pages of segments are
+/// left and `kept` others stay free. Returns how many. An error if there is no room for those that
+/// must be written. Then nothing was done, and a later call may find room.
+fn claim(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmError> {
+    loop {
+        let others = core.room.others();
+        let (is_all, most) = (most >= others, most.min(others));
+        let (least, have) = (
+            least(core, most),
+            core.space.free() * SEGMENT as usize + open,
+        );
+        let Some(room) = have.checked_sub(least) else {
+            return Err(DbmError::NoSpace((least - have) as u64));
+        };
+        let admitted = core.room.admitted();
+        let room = (room as u64).saturating_sub(admitted);
+        let claimed = match is_all && has_room_for_all(core, room, kept) {
+            true => others,
+            false => most.min(room.saturating_sub(kept) as usize),
+        };
+        core.room.set_due(claimed);
+        // Otherwise a commit was admitted that may count on the same pages (ADMIT-4).
+        if claimed == 0 || core.room.admitted() <= admitted {
+            return Ok(claimed);
+        }
     }
 }
 
@@ -181,6 +193,8 @@ struct Checkpoint<'a> {
     number: u64,
     /// Entries of changes that the log had had at its replay position.
     replayed: u64,
+    /// Bytes that its commits put.
+    put: u64,
     /// Whether its pages go to their own segments.
     apart: bool,
     /// Places that only the checkpoint before names.
@@ -205,7 +219,7 @@ impl<'a> Checkpoint<'a> {
                 continue;
             }
             // As of now: commits went on meanwhile.
-            let most = room_for(core, left + log.left(), most, kept)?;
+            let most = claim(core, left + log.left(), most, kept)?;
             writer.backlog.turn_tail(log.position());
             let seen = core.see(false);
             let number = core.space.started.fetch_add(1, Ordering::AcqRel) + 1;
@@ -217,7 +231,7 @@ impl<'a> Checkpoint<'a> {
             };
             let place = |id| page_of(maps.node(id));
             let shaped = writer.changed.counts().1;
-            let mut taken = writer.changed.begin(began, most, place);
+            let mut taken = writer.changed.begin(began, most, core.space.unit(), place);
             let numbers = writer.numbers();
             let record = CheckpointRecord {
                 commit: seen.commit,
@@ -234,6 +248,7 @@ impl<'a> Checkpoint<'a> {
             let count = taken.pages.len() + taken.nodes.len() + taken.blobs.len();
             core.room.set_due(count + ENDS as usize);
             core.room.set_changed(writer.changed.counts());
+            core.room.set_records(&record.catalogue);
             return Ok(Checkpoint {
                 core,
                 maps,
@@ -245,6 +260,7 @@ impl<'a> Checkpoint<'a> {
                 blobs: taken.blobs,
                 number,
                 replayed: taken.replay.changes,
+                put: writer.put,
                 apart: count >= APART,
                 old: Vec::new(),
             });
@@ -263,11 +279,13 @@ impl<'a> Checkpoint<'a> {
         self.maps.name(nodes, blobs, &core.space, &mut self.old);
         self.record.maps = places.clone();
         let (at, written) = self.write_record()?;
+        core.space.wrote(COPIES);
         let superblock = Superblock {
             checkpoint: self.number,
             at,
             // The end is first left out of the superblock, then cut.
             pages: u64::from(core.space.segments()) * SEGMENT,
+            wear: core.space.wear(self.put),
         };
         superblock.write(&*core.device)?;
         self.maps.become_durable(superblock, places);

@@ -3,10 +3,12 @@
 //!
 //! Card: the cleaner takes segments by cost and benefit (Rosenblum and Ousterhout, SOSP 1991). The
 //! benefit is the freed space times the segment's age; the cost is the bytes read and written. It
-//! writes their live pages again at the end of the log. A page that changed since the checkpoint is
-//! not moved: the next checkpoint writes its current state. The segments become free with that
-//! checkpoint (`space.rs`).
+//! writes their live pages again, each segment's with one write. A page that changed since the
+//! checkpoint is not moved: the next checkpoint writes its current state. Such a page counts twice,
+//! because the checkpoint that empties its unit would write it anyway (DIRTY-3). The segments
+//! become free with the next checkpoint (`space.rs`).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag, le};
@@ -15,18 +17,20 @@ use crate::core::Core;
 use crate::disk::entry::{HEAD, Head, Kind, place_of};
 use crate::disk::log::Label;
 use crate::disk::maps::Maps;
-use crate::disk::space::SEGMENT;
+use crate::disk::space::{SEGMENT, Segment};
 use crate::error::DbmError;
+use crate::pages::mapping::Version;
+use crate::upkeep::shrink::spare_segments;
 use crate::upkeep::sink::{Sink, begin_images, open_segments};
 
-/// Most segments that one round cleans.
+/// The least segments that one round may clean.
 const ROUND: usize = 16;
 
 /// Moves live pages away from the end of the device, so that the end can be cut off. Returns
-/// their number.
-pub(crate) fn clean_end(core: &Core, maps: &Maps) -> Result<u64, DbmError> {
+/// their number. Of the spare pages, `idle` may be given back.
+pub(crate) fn clean_end(core: &Core, maps: &Maps, idle: u64) -> Result<u64, DbmError> {
     let open = open_segments(core);
-    let unused = core.room.spare_segments(&core.space) + core.space.holes() as u32;
+    let unused = spare_segments(core, idle) + core.space.holes() as u32;
     if core.space.least_cut().is_none_or(|least| unused < least) {
         return Ok(0);
     }
@@ -50,37 +54,40 @@ pub(crate) fn clean_end(core: &Core, maps: &Maps) -> Result<u64, DbmError> {
     Ok(most - left)
 }
 
-/// Segments that may be cleaned, each with the pages in use: fewer than `most`.
-fn victims(core: &Core, most: u32) -> Vec<(u32, u32)> {
+/// Segments that may be cleaned, each with the pages that it costs: fewer than `most`.
+fn victims(core: &Core, most: u32, cost: impl Fn(&Segment) -> u32) -> Vec<(u32, u32)> {
     let open = open_segments(core);
-    let used = |number| (number, core.space.segment(number).used());
+    let cost = |number| (number, cost(core.space.segment(number)));
     (1..core.space.segments())
         .filter(|number| !open.contains(number) && core.space.can_be_emptied(*number))
-        .map(used)
-        .filter(|(_, used)| (1..most).contains(used))
+        .map(cost)
+        .filter(|(_, cost)| (1..most).contains(cost))
         .collect()
 }
 
-/// Moves the live pages of the segments with the largest benefit.
+/// Moves the live pages of the segments with the largest benefit: as many as a checkpoint writes.
 pub(crate) fn clean(core: &Core, maps: &Maps) -> Result<(), DbmError> {
-    let room = core.room.claim(&core.space, ROUND as u64 * SEGMENT);
+    let step = core.room.step(&core.space) as u64;
+    let room = core
+        .room
+        .claim(&core.space, step.max(ROUND as u64 * SEGMENT));
     let now = core.log.lock().position().sequence;
     let pays = |&(number, used): &(u32, u32)| {
         let segment = core.space.segment(number);
         let age = now.saturating_sub(segment.stamp.load(Ordering::Acquire));
         age * (SEGMENT - u64::from(used)) / (SEGMENT + u64::from(used))
     };
-    let mut victims = victims(core, SEGMENT as u32 * 7 / 8);
+    let mut victims = victims(core, SEGMENT as u32 * 7 / 8, Segment::cost);
     victims.sort_by_cached_key(|victim| std::cmp::Reverse(pays(victim)));
-    victims.truncate(ROUND);
     clean_segments(core, &victims, room, maps).map(drop)
 }
 
 /// Moves the live pages of the segments with the fewest, if that frees a segment. Returns how
-/// many segments were emptied. Only the room for a checkpoint stays free.
+/// many segments were emptied. Only the room for a checkpoint and for admitted commits stays free;
+/// what the cleaner took of the rest is due until that checkpoint.
 pub(crate) fn clean_greedily(core: &Core, maps: &Maps) -> Result<usize, DbmError> {
-    let room = core.room.beyond_checkpoint(&core.space);
-    let mut victims = victims(core, SEGMENT as u32);
+    let room = core.room.claim_for_cleaner(&core.space);
+    let mut victims = victims(core, SEGMENT as u32, Segment::used);
     victims.sort_unstable_by_key(|(_, used)| *used);
     let moved: Vec<u64> = victims
         .iter()
@@ -100,10 +107,13 @@ pub(crate) fn clean_greedily(core: &Core, maps: &Maps) -> Result<usize, DbmError
         .iter()
         .enumerate()
         .rposition(|(nth, moved)| gains(nth, *moved));
-    let Some(last) = enough.or(last) else {
+    let last = enough.or(last);
+    let taken = last.map_or(0, |last| moved[last]);
+    core.room.unclaim(room - taken);
+    let Some(last) = last else {
         return Ok(0);
     };
-    clean_segments(core, &victims[..=last], room, maps)
+    clean_segments(core, &victims[..=last], taken, maps)
 }
 
 /// Moves the live pages of segments while there is room. Returns the number of segments.
@@ -132,6 +142,7 @@ fn clean_segment(core: &Core, number: u32, maps: &Maps) -> Result<(), DbmError> 
     core.device
         .read(first, &mut pages, Tag::dbm(Purpose::Reclaim))
         .map_err(DbmError::io("reading a segment to clean it"))?;
+    let mut nodes = Vec::new();
     for (nth, page) in pages.chunks(PAGE_SIZE).enumerate() {
         let Some(head) = Head::read(page) else {
             continue;
@@ -140,7 +151,9 @@ fn clean_segment(core: &Core, number: u32, maps: &Maps) -> Result<(), DbmError> 
         let id = le::u32_at(page, HEAD);
         match head.kind {
             Kind::Node => {
-                move_node(core, id, place, &head, page)?;
+                if let Some(version) = version_of(core, id, place) {
+                    nodes.push((id, version, head, page));
+                }
                 let is_named = maps.node(id) == place;
                 let newest = core.pages.newest(id);
                 if is_named && newest.is_some_and(|version| version.place() == 0) {
@@ -158,34 +171,44 @@ fn clean_segment(core: &Core, number: u32, maps: &Maps) -> Result<(), DbmError> 
             Kind::Changes | Kind::Checkpoint => {}
         }
     }
-    Ok(())
+    move_nodes(core, nodes)
 }
 
-fn write_again(core: &Core, head: &Head, page: &[u8]) -> Result<u64, DbmError> {
-    // Of two places of a part of a value, the one with the later entry counts.
-    let mut sink = Sink::of(core, head.kind == Kind::Node)?;
-    let label = Label::alone(head.kind, head.commit);
-    let used = usize::from(head.used);
-    let place = sink.append(label, |body| {
-        body[..used].copy_from_slice(&page[HEAD..HEAD + used]);
-        used
-    })?;
-    sink.write_out()?;
-    Ok(place)
-}
-
-fn move_node(core: &Core, id: u32, place: u64, head: &Head, page: &[u8]) -> Result<(), DbmError> {
+/// The version of a page that is at a place.
+fn version_of(core: &Core, id: u32, place: u64) -> Option<Arc<Version>> {
     let mut at = core.pages.newest(id);
     while let Some(version) = at {
         if version.place() == place {
-            let to = write_again(core, head, page)?;
-            version.set_place(to);
-            core.writer.lock().changed.place(id);
-            return Ok(());
+            return Some(version);
         }
         at = version.older();
     }
+    None
+}
+
+/// Writes pages of trees again, all with one write.
+fn move_nodes(core: &Core, nodes: Vec<(u32, Arc<Version>, Head, &[u8])>) -> Result<(), DbmError> {
+    let mut sink = Sink::of(core, true)?;
+    let mut moved = Vec::with_capacity(nodes.len());
+    for (id, version, head, page) in nodes {
+        moved.push((id, version, append_again(&mut sink, &head, page)?));
+    }
+    sink.write_out()?;
+    drop(sink);
+    for (id, version, place) in moved {
+        version.set_place(place);
+        core.writer.lock().changed.place(id);
+    }
     Ok(())
+}
+
+fn append_again(sink: &mut Sink<'_>, head: &Head, page: &[u8]) -> Result<u64, DbmError> {
+    let label = Label::alone(head.kind, head.commit);
+    let used = usize::from(head.used);
+    sink.append(label, |body| {
+        body[..used].copy_from_slice(&page[HEAD..HEAD + used]);
+        used
+    })
 }
 
 fn move_blob(core: &Core, id: u32, place: u64, head: &Head, page: &[u8]) -> Result<(), DbmError> {
@@ -194,7 +217,11 @@ fn move_blob(core: &Core, id: u32, place: u64, head: &Head, page: &[u8]) -> Resu
     }
     // A moved part is a separate entry, so that replay does not take it for a part of a commit's
     // group.
-    let to = write_again(core, head, page)?;
+    // Of two places of a part of a value, the one with the later entry counts.
+    let mut sink = Sink::of(core, false)?;
+    let to = append_again(&mut sink, head, page)?;
+    sink.write_out()?;
+    drop(sink);
     let mut writer = core.writer.lock();
     if core.pages.move_blob(id, place, to) {
         writer.changed.blobs(id, 1);

@@ -24,11 +24,13 @@ use crate::upkeep::checkpoint::checkpoint;
 use crate::upkeep::cleaner::{clean, clean_end};
 use crate::upkeep::shrink::{cut_end, punch};
 
-/// Whether dead pages hold more than an eighth of the live pages and the log.
-fn should_clean(space: &Space, changes: u64) -> bool {
+/// Whether dead pages hold more than an eighth of the live pages, and what the log leaves of its
+/// `share`. If DRAM is small, changed pages are written before the log is long, and dead pages take
+/// its space: to clean them would only cost writes.
+fn should_clean(space: &Space, share: u64) -> bool {
     let used = u64::from(space.used_segments()) * SEGMENT;
     let live = space.needed();
-    used > live + live / 8 + changes + 4 * SEGMENT
+    used > live + live / 8 + share + 4 * SEGMENT
 }
 
 /// Does a part of the work that is due. Returns whether there is more.
@@ -58,15 +60,17 @@ fn maintain(core: &Arc<Core>) -> Result<bool, DbmError> {
 /// Cuts or cleans, and writes a checkpoint of a part of the changed pages.
 fn write_part(core: &Arc<Core>, maps: &mut Maps, behind: Behind) -> Result<(), DbmError> {
     let (room, space) = (&core.room, &core.space);
-    let moved = match cut_end(core)? {
+    let (changes, limit) = (core.log.lock().changes, room.log_limit(space));
+    let idle = core.idle.see(room.spare_pages(space), changes, limit);
+    let moved = match cut_end(core, idle)? {
         true => 0,
-        false => clean_end(core, maps)?,
+        false => clean_end(core, maps, idle)?,
     };
-    if moved == 0 && should_clean(space, behind.replay) {
+    if moved == 0 && should_clean(space, behind.replay.max(limit)) {
         clean(core, maps)?;
     }
     checkpoint(core, maps, room.step(space), room.cleaner(space))?;
-    punch(core);
+    punch(core, idle);
     Ok(())
 }
 

@@ -14,11 +14,17 @@ fn settled(core: &Core) -> u64 {
     pinned.min(checkpoint.saturating_sub(1))
 }
 
+/// Free segments that may be given back: those that the next commits do not need, and of these
+/// `idle` pages.
+pub(crate) fn spare_segments(core: &Core, idle: u64) -> u32 {
+    (core.room.spare_pages(&core.space).min(idle) / SEGMENT) as u32
+}
+
 /// Leaves out an end of the device that stayed free for a checkpoint; the next checkpoint cuts it.
-/// Returns whether there was one.
-pub(crate) fn cut_end(core: &Core) -> Result<bool, DbmError> {
+/// Returns whether there was one. At most `idle` spare pages are given back.
+pub(crate) fn cut_end(core: &Core, idle: u64) -> Result<bool, DbmError> {
     let (space, settled) = (&core.space, settled(core));
-    let spare = || core.room.spare_segments(space);
+    let spare = || spare_segments(core, idle);
     let lacking = space.lacking_for_cut(settled, spare());
     if lacking > 0 && !space.grow_if_room(u64::from(lacking))? {
         return Ok(false);
@@ -29,12 +35,12 @@ pub(crate) fn cut_end(core: &Core) -> Result<bool, DbmError> {
 /// Gives back the storage of free segments that the next commits do not need, if that is more than
 /// a fourth of the live bytes. An eighth stays, so that not every checkpoint punches what the next
 /// commits fill again. So do segments near the beginning, into which the cleaner moves what lies
-/// near the end.
-pub(crate) fn punch(core: &Core) {
+/// near the end. At most `idle` pages are given back.
+pub(crate) fn punch(core: &Core, idle: u64) {
     let (room, space) = (&core.room, &core.space);
-    let (spare, live) = (room.spare_pages(space), space.needed());
-    if spare > live / 4 + LEAST_STEP {
-        let most = (spare - live / 8) / SEGMENT;
+    let (spare, live) = (room.spare_pages(space).min(idle), space.needed());
+    if spare > live / 16 + LEAST_STEP {
+        let most = (spare - live / 32) / SEGMENT;
         let first = space.used_segments() + (room.reserve(space) / SEGMENT) as u32;
         space.punch(first, settled(core), most as usize);
     }

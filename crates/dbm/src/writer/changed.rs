@@ -82,8 +82,14 @@ impl Changed {
     }
 
     /// Takes what a checkpoint writes: as [`Dirty::begin`].
-    pub fn begin(&mut self, began: Began, most: usize, place: impl Fn(u32) -> u64) -> Taken {
-        let (pages, replay) = self.dirty.begin(began, most, place);
+    pub fn begin(
+        &mut self,
+        began: Began,
+        most: usize,
+        unit: u64,
+        place: impl Fn(u32) -> u64,
+    ) -> Taken {
+        let (pages, replay) = self.dirty.begin(began, most, unit, place);
         self.born.clear();
         Taken {
             pages,

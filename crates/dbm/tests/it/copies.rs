@@ -237,6 +237,60 @@ fn damage(path: &std::path::Path, is_hit: impl Fn(&[u8]) -> bool) -> usize {
     damaged
 }
 
+/// A file of the version before, whose superblock ends with the number of pages, is read, verified
+/// and backed up, and has the version of today after the next checkpoint.
+#[test]
+fn a_file_of_the_version_before_goes_on() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let db = Database::open(&path, quiet()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let model = fill(&db, &table, &mut Rng::new(seed("version")), 2000);
+    db.close().unwrap();
+    let versions = |bytes: &[u8]| -> Vec<u8> {
+        let copies = bytes
+            .chunks(4096)
+            .filter(|page| page.starts_with(b"SENKODB"));
+        copies.map(|page| page[8]).collect()
+    };
+    let mut bytes = std::fs::read(&path).unwrap();
+    assert_eq!(versions(&bytes), [3; 4]);
+    for page in bytes
+        .chunks_mut(4096)
+        .filter(|page| page.starts_with(b"SENKODB"))
+    {
+        page[8] = 2;
+        page[56..].fill(0);
+        page[12..16].fill(0);
+        let crc = crc32c::crc32c(page);
+        page[12..16].copy_from_slice(&crc.to_le_bytes());
+    }
+    std::fs::write(&path, &bytes).unwrap();
+
+    let reader = Database::open_to_read(&path, quiet()).unwrap();
+    assert!(reader.verify().unwrap().problems.is_empty());
+    let found = content(&reader.snapshot(), &reader.table("t").unwrap());
+    assert!(found == model);
+    drop(reader);
+    assert!(
+        std::fs::read(&path).unwrap() == bytes,
+        "a reader writes nothing"
+    );
+
+    let db = Database::open(&path, quiet()).unwrap();
+    assert_eq!(db.stats().bytes_put, 0, "it was not counted before");
+    let table = db.table("t").unwrap();
+    db.run(Durability::Synced, |tx| tx.put(&table, b"key", b"value"))
+        .unwrap();
+    db.close().unwrap();
+    assert!(versions(&std::fs::read(&path).unwrap()).contains(&3));
+    let db = Database::open(&path, quiet()).unwrap();
+    assert!(db.verify().unwrap().problems.is_empty());
+    let found = content(&db.snapshot(), &db.table("t").unwrap());
+    assert_eq!(found.len(), model.len() + 1);
+    assert_eq!(db.stats().bytes_put, 8);
+}
+
 /// All pages above the leaves are lost, including the root. The translation table names the leaves,
 /// and every record is saved: with or without a superblock, and also if two tables lost their
 /// roots, so that the table of a leaf is unknown. An existing table with their name is left alone.

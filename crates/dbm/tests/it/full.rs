@@ -177,6 +177,60 @@ fn a_full_database_can_be_cleared() {
     }
 }
 
+/// The cleaner of the maintenance thread used pages for which commits were admitted meanwhile. Then
+/// no commit was taken any more, or the log found no page and writing ended.
+#[test]
+fn threads_on_a_full_database_take_no_room_of_each_other() {
+    for bytes in [1300, 20_000] {
+        for bound in BOUNDS {
+            let bounded = Bounded::new(bound, 2 << 20);
+            let what = format!("{bytes} bytes, {bound:?}");
+            let db = bounded.open();
+            let table = db.create_table("t").unwrap();
+            std::thread::scope(|scope| {
+                for thread in 0..4u32 {
+                    let (db, table, what) = (&db, &table, &what);
+                    scope.spawn(move || {
+                        let durability = match thread {
+                            0 => Durability::Synced,
+                            1 => Durability::None,
+                            _ => Durability::Buffered,
+                        };
+                        for round in 0..2 {
+                            put_and_delete(db, table, bytes, durability, thread)
+                                .unwrap_or_else(|error| panic!("{what}, round {round}: {error}"));
+                        }
+                    });
+                }
+            });
+            assert_eq!(count(&db, &table), 0, "{what}");
+            db.close().unwrap_or_else(|error| panic!("{what}: {error}"));
+            bounded.check_length();
+        }
+    }
+}
+
+/// Puts the records of one thread until there is no room, and deletes them.
+fn put_and_delete(
+    db: &Database,
+    table: &Table,
+    bytes: usize,
+    durability: Durability,
+    thread: u32,
+) -> Result<(), DbmError> {
+    let value = vec![thread as u8; bytes];
+    let key = |number: u32| key((thread << 24) + number);
+    let mut records = 0;
+    loop {
+        match db.run(durability, |tx| tx.put(table, &key(records), &value)) {
+            Ok(()) => records += 1,
+            Err(DbmError::NoSpace(_)) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    (0..records).try_for_each(|number| db.run(durability, |tx| tx.delete(table, &key(number))))
+}
+
 /// The guide says how much of a bound is for records.
 #[test]
 fn most_of_a_bound_is_for_records() {

@@ -42,8 +42,10 @@ pub struct StartReport {
     pub admin: Option<SocketAddr>,
     /// Unix socket bound.
     pub unix_socket: Option<PathBuf>,
-    /// Workers, each with a shard.
+    /// Workers.
     pub threads: usize,
+    /// Shards, which a data directory keeps whatever the number of threads.
+    pub shards: usize,
     /// `io_uring` or `posix`.
     pub backend: &'static str,
     /// Why it is `posix`, if that was not requested.

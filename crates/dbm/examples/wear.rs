@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a database writes to its device, by kind of page, for each byte that is put. The device is
+//! DRAM and there is no background thread, so that a run always gives the same figures.
+//!
+//! `cargo run --release -p senko_dbm --example wear -- [KEYS [UPDATES [VALUE_BYTES [BATCH]]]]`
+//!
+//! All keys are put in order, then random ones of them. The figures of the second half of these
+//! updates are those of a file that has its size.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use senko_dbm::{Database, Durability, Options};
+use senko_io::{Device, IoError, PAGE_SIZE, Tag, le};
+use senko_workload::Rng;
+
+/// Pages of a new database.
+const FIRST_PAGES: u64 = 48;
+/// Pages that are written in place.
+const FIXED: u64 = 16;
+
+type Counts = BTreeMap<&'static str, u64>;
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    holes: Vec<bool>,
+    written: Counts,
+    /// The commit of the last version of each tree's page that was written.
+    commits: HashMap<u32, u64>,
+}
+
+impl State {
+    /// The kind of a page as docs/formats/dbm.md has it.
+    fn kind(&mut self, number: u64, page: &[u8]) -> &'static str {
+        match page[38] {
+            _ if number < FIXED => "superblock",
+            _ if page.iter().all(|byte| *byte == 0) => "zeros",
+            1 => "log",
+            2 => "long values",
+            3 => {
+                let commit = le::u64_at(page, 16);
+                match self.commits.insert(le::u32_at(page, 40), commit) {
+                    Some(before) if before == commit => "moved",
+                    _ if page[44] == 0 => "leaves",
+                    _ => "inner",
+                }
+            }
+            4 => "table",
+            _ => "checkpoint",
+        }
+    }
+}
+
+/// A file in DRAM.
+#[derive(Default)]
+struct Memory(Mutex<State>);
+
+impl Memory {
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.0.lock().expect("no thread panicked"))
+    }
+
+    fn stored(&self) -> u64 {
+        self.with(|state| state.holes.iter().filter(|hole| !**hole).count() as u64)
+    }
+}
+
+impl Device for Memory {
+    fn pages(&self) -> u64 {
+        self.with(|state| state.holes.len() as u64)
+    }
+
+    fn grow(&self, pages: u64) -> Result<(), IoError> {
+        self.with(|state| {
+            let pages = state.holes.len().max(pages as usize);
+            state.bytes.resize(pages * PAGE_SIZE, 0);
+            state.holes.resize(pages, false);
+        });
+        Ok(())
+    }
+
+    fn shrink(&self, pages: u64) -> Result<(), IoError> {
+        self.with(|state| {
+            state.bytes.truncate(pages as usize * PAGE_SIZE);
+            state.holes.truncate(pages as usize);
+        });
+        Ok(())
+    }
+
+    fn punch(&self, page: u64, pages: u64, _: Tag) -> Result<bool, IoError> {
+        let range = page as usize..(page + pages) as usize;
+        self.with(|state| state.holes[range].fill(true));
+        Ok(true)
+    }
+
+    fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
+        let range = page as usize..(page + pages) as usize;
+        self.with(|state| state.holes[range].fill(false));
+        Ok(())
+    }
+
+    fn extent(&self, page: u64) -> Option<Range<u64>> {
+        self.with(|state| {
+            let end = state.holes.len() as u64;
+            let first = (page..end).find(|page| !state.holes[*page as usize])?;
+            let hole = (first..end).find(|page| state.holes[*page as usize]);
+            Some(first..hole.unwrap_or(end))
+        })
+    }
+
+    fn read(&self, page: u64, buf: &mut [u8], _: Tag) -> Result<(), IoError> {
+        let at = page as usize * PAGE_SIZE;
+        self.with(|state| buf.copy_from_slice(&state.bytes[at..at + buf.len()]));
+        Ok(())
+    }
+
+    fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
+        let at = page as usize * PAGE_SIZE;
+        self.with(|state| {
+            state.bytes[at..at + buf.len()].copy_from_slice(buf);
+            for (number, page) in (page..).zip(buf.chunks(PAGE_SIZE)) {
+                let kind = state.kind(number, page);
+                *state.written.entry(kind).or_default() += PAGE_SIZE as u64;
+            }
+        });
+        Ok(())
+    }
+
+    fn flush(&self, _: Tag) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64, _: Tag) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// Prints what was written since `before`, over the bytes put, and returns what was written so far.
+fn print(device: &Memory, name: &str, before: &Counts, put: u64) -> Counts {
+    let written = device.with(|state| state.written.clone());
+    let over = |kind: &str, bytes: u64| {
+        (bytes - before.get(kind).copied().unwrap_or(0)) as f64 / put.max(1) as f64
+    };
+    let kinds = written
+        .iter()
+        .map(|(kind, bytes)| (*kind, over(kind, *bytes)));
+    let sum: f64 = kinds.clone().map(|(_, over)| over).sum();
+    let list: Vec<String> = kinds
+        .map(|(kind, over)| format!("{kind} {over:.2}"))
+        .collect();
+    println!("{name}: {sum:.2} ({})", list.join(", "));
+    written
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let numbers: Result<Vec<u64>, _> = std::env::args().skip(1).map(|text| text.parse()).collect();
+    let numbers = numbers?;
+    let number = |nth: usize, usual| numbers.get(nth).copied().unwrap_or(usual);
+    let (keys, updates) = (number(0, 50_000), number(1, 100_000));
+    let (value, batch) = (number(2, 1000), number(3, 100).max(1));
+    let device = Arc::new(Memory::default());
+    device.grow(FIRST_PAGES)?;
+    let options = Options {
+        threads: 0,
+        ..Options::default()
+    };
+    let db = Database::open_device(Arc::clone(&device) as _, options)?;
+    let table = db.create_table("t")?;
+    let mut rng = Rng::new(1);
+    let mut commit = |keys: &mut dyn Iterator<Item = u64>| {
+        let mut tx = db.begin();
+        for key in keys {
+            let bytes: Vec<u8> = (0..value).map(|_| rng.next_u64() as u8).collect();
+            tx.put(&table, &key.to_be_bytes(), &bytes)?;
+        }
+        tx.commit(Durability::Synced)
+    };
+    for first in (0..keys).step_by(batch as usize) {
+        commit(&mut (first..keys.min(first + batch)))?;
+    }
+    let record = value + 8;
+    let mut before = print(&device, "filling", &Counts::new(), keys * record);
+    let mut random = Rng::new(2);
+    for half in ["updates, first half", "updates, second half"] {
+        let (commits, mut most) = (updates / batch / 2, 0);
+        for _ in 0..commits {
+            commit(&mut (0..batch).map(|_| random.below(keys)))?;
+            most = most.max(device.stored());
+        }
+        before = print(&device, half, &before, commits * batch * record);
+        let over = (most * PAGE_SIZE as u64) as f64 / (keys * record) as f64;
+        println!("the file took at most {over:.2} times the records");
+    }
+    let stats = db.stats();
+    let ratio = stats.bytes_written as f64 / stats.bytes_put as f64;
+    println!("all: {ratio:.2}, in {} checkpoints", stats.checkpoint);
+    Ok(())
+}
