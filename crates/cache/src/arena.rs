@@ -157,7 +157,7 @@ const fn segment_lines() -> [u16; SEGMENT_STEPS] {
 }
 
 /// The smallest chunk of an item.
-const LEAST_CHUNK: usize = 48;
+pub(crate) const LEAST_CHUNK: usize = 48;
 
 /// Chunk sizes for items: steps of a twenty-fourth for the sizes of most items, and of a sixth from
 /// 2 KiB on, where finer classes would each hold a page for few items. There are 63, the most that

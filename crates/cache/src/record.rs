@@ -145,27 +145,22 @@ pub(crate) fn key_offset(bits: u8) -> usize {
     head_len(bits) + text
 }
 
-/// Offset of the expiry in a head with these bits, if it has one.
-#[inline]
-fn expiry_offset(bits: u8) -> Option<usize> {
-    match bits & (ANSWER | LONG_CAS | EXPIRY) {
-        EXPIRY => Some(12),
-        bits if bits & ANSWER != 0 => Some(16),
-        bits if bits & EXPIRY != 0 => Some(14),
-        _ => None,
-    }
-}
-
 /// The bits of a head that begins with these bytes.
 #[inline]
 pub(crate) fn bits_of(head: &[u8]) -> u8 {
     head[BITS]
 }
 
-/// The expiry in a head.
+/// Whether an item with this head has expired or is not of this epoch.
 #[inline]
-pub(crate) fn expiry_of(head: &[u8]) -> u32 {
-    expiry_offset(head[BITS]).map_or(0, |at| u32_at(head, at))
+pub(crate) fn is_dead(head: &[u8; ANSWER_HEAD], epoch: u16, now: u32) -> bool {
+    let expiry = match head[BITS] & (ANSWER | LONG_CAS | EXPIRY) {
+        EXPIRY => u32_at(head, 12),
+        bits if bits & ANSWER != 0 => u32_at(head, 16),
+        bits if bits & EXPIRY != 0 => u32_at(head, 14),
+        _ => 0,
+    };
+    u16_at(head, ACCESS) != epoch || expired(expiry, now)
 }
 
 impl Header {
@@ -254,36 +249,49 @@ impl Header {
     /// Decodes a head from the bytes that begin with it.
     #[inline]
     pub fn read(b: &[u8]) -> Header {
-        let bits = b[BITS];
-        let b = &b[..head_len(bits)];
-        let (value_len, cas, expiry, flags);
-        if bits & ANSWER == 0 {
-            value_len = u32::from(u16_at(b, VALUE_LEN));
-            let low = u64::from(u16_at(b, 6)) | u64::from(u32_at(b, 8)) << 16;
-            let mut at = LEAST_HEAD;
-            let mut field = |bit: u8, bytes: usize| {
-                let here = (bits & bit != 0).then_some(at);
-                at += if here.is_some() { bytes } else { 0 };
-                here
-            };
-            cas = low | field(LONG_CAS, 2).map_or(0, |at| u64::from(u16_at(b, at)) << 48);
-            expiry = field(EXPIRY, 4).map_or(0, |at| u32_at(b, at));
-            flags = field(FLAGS, 4).map_or(0, |at| u32_at(b, at));
-        } else {
-            value_len = u32_at(b, VALUE_LEN);
-            cas = u64_at(b, 8);
-            expiry = u32_at(b, 16);
-            flags = u32_at(b, 20);
+        match b.first_chunk() {
+            Some(head) => Header::decode(head),
+            None => {
+                let mut head = [0; ANSWER_HEAD];
+                head[..b.len()].copy_from_slice(b);
+                Header::decode(&head)
+            }
         }
-        Header {
-            cas,
-            expiry,
-            flags,
-            value_len,
+    }
+
+    /// Decodes a head. Bytes after a shorter one do not count.
+    #[inline]
+    pub fn decode(b: &[u8; ANSWER_HEAD]) -> Header {
+        let bits = b[BITS];
+        let mut header = Header {
+            cas: u64::from(u16_at(b, 6)) | u64::from(u32_at(b, 8)) << 16,
+            expiry: 0,
+            flags: 0,
+            value_len: u32::from(u16_at(b, VALUE_LEN)),
             key_len: b[0],
             access: u16_at(b, ACCESS),
             bits,
+        };
+        if bits & ANSWER != 0 {
+            header.value_len = u32_at(b, VALUE_LEN);
+            header.cas = u64_at(b, 8);
+            header.expiry = u32_at(b, 16);
+            header.flags = u32_at(b, 20);
+        } else if bits & (EXPIRY | FLAGS | LONG_CAS) != 0 {
+            let mut at = LEAST_HEAD;
+            if bits & LONG_CAS != 0 {
+                header.cas |= u64::from(u16_at(b, at)) << 48;
+                at += 2;
+            }
+            if bits & EXPIRY != 0 {
+                header.expiry = u32_at(b, at);
+                at += 4;
+            }
+            if bits & FLAGS != 0 {
+                header.flags = u32_at(b, at);
+            }
         }
+        header
     }
 
     /// Encodes the head into the bytes that begin with it.
@@ -455,19 +463,32 @@ pub(crate) fn write_prefix(b: &mut [u8], header: &Header, key: &[u8]) -> usize {
 /// Appends the answer of a `get` of one key, and `END\r\n` if `end`.
 #[inline]
 pub fn push_answer(out: &mut Vec<u8>, key: &[u8], flags: u32, value: &[u8], end: bool) {
-    let mut text = [0; 10];
     out.reserve(key.len() + value.len() + 48);
     out.extend_from_slice(VALUE_WORD);
     out.extend_from_slice(key);
     if flags == 0 {
-        out.extend_from_slice(b" 0 ");
+        // One store of fixed length is faster than several copies.
+        let (mut text, mut n, end) = (
+            *b" 0             ",
+            value.len(),
+            3 + digits(value.len() as u32),
+        );
+        for digit in text[3..end].iter_mut().rev() {
+            *digit = b'0' + (n % 10) as u8;
+            n /= 10;
+        }
+        text[end..end + 2].copy_from_slice(b"\r\n");
+        let unused = text.len() - (end + 2);
+        out.extend_from_slice(&text);
+        out.truncate(out.len() - unused);
     } else {
+        let mut text = [0; 10];
         out.push(b' ');
         out.extend_from_slice(decimal(flags, &mut text));
         out.push(b' ');
+        out.extend_from_slice(decimal(value.len() as u32, &mut text));
+        out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(decimal(value.len() as u32, &mut text));
-    out.extend_from_slice(b"\r\n");
     out.extend_from_slice(value);
     out.extend_from_slice(if end { &TRAILER[..] } else { &TRAILER[..2] });
 }
@@ -707,7 +728,8 @@ mod tests {
             let mut b = [0xff; ANSWER_HEAD];
             h.write(&mut b);
             assert_eq!(Header::read(&b), h);
-            assert_eq!(expiry_of(&b), expiry);
+            assert_eq!(is_dead(&b, 0, 77), expiry != 0);
+            assert!(!is_dead(&b, 0, 76) && is_dead(&b, 1, 76));
             let fields = 4 * flags as usize + 4 * usize::from(expiry != 0) + 2 * (n as usize >> 2);
             assert_eq!(h.head_len(), LEAST_HEAD + fields);
             assert!(b[h.head_len()..].iter().all(|&byte| byte == 0xff));

@@ -45,7 +45,7 @@ use crate::flash::admission::Admitter;
 use crate::flash::log::Log;
 use crate::index::{Index, Slot};
 use crate::key::Key;
-use crate::record;
+use crate::record::{self, Meta};
 use crate::stats::CacheStats;
 use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError};
 use crate::words::{Belongs, State};
@@ -301,17 +301,14 @@ impl Shard {
         arena.header_len(item.0) + arena.header(item.0).dram_len()
     }
     /// Appends the complete answer `VALUE key flags n\r\n data\r\n` (and `END\r\n` if `end`) to
-    /// `out`.
+    /// `out`. `meta` is the item's.
     #[inline]
-    pub fn copy_answer(&self, item: ItemRef, end: bool, out: &mut Vec<u8>) {
-        let arena = self.dram.arena();
-        let header = arena.header(item.0);
-        if header.has_answer() {
+    pub fn copy_answer(&self, item: ItemRef, meta: &Meta, end: bool, out: &mut Vec<u8>) {
+        if meta.value_len > record::PACKED_VALUE {
             return self.answer_pieces(item, end, |piece| out.extend_from_slice(piece));
         }
-        let value = arena.header_len(item.0) + header.dram_prefix();
-        let value = arena.bytes(item.0, value, header.value_len as usize);
-        record::push_answer(out, arena.item_key(item.0), header.flags, value, end);
+        let (key, value) = self.dram.arena().packed(item.0, meta);
+        record::push_answer(out, key, meta.flags, value, end);
     }
     /// Appends the value's bytes (no `\r\n`) to `out`.
     pub fn copy_value(&self, item: ItemRef, out: &mut Vec<u8>) {

@@ -11,9 +11,9 @@
 //! `chain`. The upper bits of `state` tell. Always holds: the first [`MAX_PREFIX`] bytes of a
 //! record lie in the first chunk, so head and key are never split.
 
-use crate::arena::{Arena, CHAINED, Handle, LINKED, LOOSE, MAX_CHUNK, STATE_AT};
+use crate::arena::{Arena, CHAINED, Handle, LEAST_CHUNK, LINKED, LOOSE, MAX_CHUNK, STATE_AT};
 use crate::index::Slot;
-use crate::record::{self, Header, MAX_PREFIX};
+use crate::record::{self, ANSWER_HEAD, Header, MAX_PREFIX, Meta};
 
 /// Bytes before the record in the first chunk of an item without words after its header.
 pub(crate) const ITEM_HEADER: usize = 16;
@@ -60,6 +60,7 @@ impl Words {
 }
 
 const _: () = assert!(MAX_CHUNK >= Words::Chain.header() + MAX_PREFIX);
+const _: () = assert!(LEAST_CHUNK >= Words::Copy.header() + ANSWER_HEAD);
 
 /// Whether an item whose header begins with these bytes is linked and has room for a copy.
 pub(crate) fn is_linked_copy(header: &[u8]) -> bool {
@@ -144,17 +145,16 @@ impl Arena {
         self.set_u16(item, self.header_len(item) + record::ACCESS, epoch);
     }
 
-    /// The bytes of the record's head.
+    /// The bytes that begin with the record's head. Every chunk has so many.
     #[inline]
-    pub fn head(&self, item: Handle) -> &[u8] {
-        let at = self.header_len(item);
-        let bits = record::bits_of(self.bytes(item, at, record::LEAST_HEAD));
-        self.bytes(item, at, record::head_len(bits))
+    pub fn head(&self, item: Handle) -> &[u8; ANSWER_HEAD] {
+        let head = self.bytes(item, self.header_len(item), ANSWER_HEAD);
+        head.first_chunk().expect("its length is that")
     }
     /// The record's head.
     #[inline]
     pub fn header(&self, item: Handle) -> Header {
-        Header::read(self.head(item))
+        Header::decode(self.head(item))
     }
     pub fn set_header(&mut self, item: Handle, header: &Header) {
         let at = self.header_len(item);
@@ -173,9 +173,18 @@ impl Arena {
         let (len, from) = (head[0] as usize, record::key_offset(record::bits_of(head)));
         self.bytes(item, at + from, len)
     }
+    /// Key and value of an item with a packed record and this metadata.
     #[inline]
+    pub fn packed(&self, item: Handle, meta: &Meta) -> (&[u8], &[u8]) {
+        let at = self.header_len(item);
+        let from = record::head_len(record::bits_of(self.bytes(item, at, record::LEAST_HEAD)));
+        let key = usize::from(meta.key_len);
+        self.bytes(item, at + from, key + meta.value_len as usize)
+            .split_at(key)
+    }
+
     pub fn item_expiry(&self, item: Handle) -> u32 {
-        record::expiry_of(self.head(item))
+        self.header(item).expiry
     }
 
     /// Passes bytes `from..to` of an item's record to `show`, in order, one piece per chunk.

@@ -14,8 +14,7 @@ impl Shard {
     /// Expired, or flushed.
     #[inline]
     pub(crate) fn is_dead(&self, item: Handle) -> bool {
-        self.dram.arena().epoch(item) != self.epoch
-            || record::expired(self.dram.arena().item_expiry(item), self.now)
+        record::is_dead(self.dram.arena().head(item), self.epoch, self.now)
     }
 
     /// The log and position of a flash slot; `None` if the record there was reclaimed or flushed

@@ -36,7 +36,7 @@ pub(crate) struct Leaving<'a> {
 impl Leaving<'_> {
     /// Whether an item that has no pins must stay in DRAM.
     pub fn must_stay(&self, arena: &Arena, item: Handle) -> bool {
-        if arena.epoch(item) != self.epoch || record::expired(arena.item_expiry(item), self.now) {
+        if record::is_dead(arena.head(item), self.epoch, self.now) {
             return false;
         }
         let hash = Key::new(arena.item_key(item), self.seed).hash;

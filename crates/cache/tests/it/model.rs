@@ -339,7 +339,8 @@ impl Run {
                     .clone();
                 self.shard.hit(item);
                 let mut out = Vec::new();
-                self.shard.copy_answer(item, true, &mut out);
+                let meta = self.shard.meta(item);
+                self.shard.copy_answer(item, &meta, true, &mut out);
                 assert_eq!(
                     out,
                     answer(n, &entry.value, entry.flags),

@@ -114,7 +114,7 @@ pub(super) fn text(
                     out.bytes.extend_from_slice(END);
                 }
             } else if meta.value_len <= ctx.window.copy_limit() {
-                ctx.shard.copy_answer(item, last, &mut out.bytes);
+                ctx.shard.copy_answer(item, &meta, last, &mut out.bytes);
             } else if req.remote {
                 // The caller may remove the end.
                 pin_answer(ctx.shard, item, false, out);
@@ -228,7 +228,7 @@ fn pin_answer(shard: &mut Shard, item: ItemRef, end: bool, out: &mut Reply) {
     let mut count = 0;
     shard.answer_pieces(item, end, |_| count += 1);
     let Some(pins) = take_pins(shard, item, count) else {
-        return shard.copy_answer(item, end, &mut out.bytes);
+        return shard.answer_pieces(item, end, |piece| out.bytes.extend_from_slice(piece));
     };
     let mut pins = pins.into_iter();
     shard.answer_pieces(item, end, |piece| {
