@@ -156,14 +156,22 @@ const fn segment_lines() -> [u16; SEGMENT_STEPS] {
     lines
 }
 
-/// Chunk sizes for items: steps of a twelfth for the sizes of most items, and of a sixth from 2 KiB
-/// on, where finer classes would each hold a page for few items.
+/// The smallest chunk of an item.
+pub(crate) const LEAST_CHUNK: usize = 48;
+
+/// Chunk sizes for items: steps of a twenty-fourth for the sizes of most items, and of a sixth from
+/// 2 KiB on, where finer classes would each hold a page for few items. There are 63, the most that
+/// clients of memcached expect.
 pub(crate) fn item_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();
-    let mut size = 96_usize;
+    let mut size = LEAST_CHUNK;
     while size < MAX_CHUNK {
         sizes.push(size);
-        let part = if size < 2048 { 12 } else { 6 };
+        let part = match size {
+            0..1024 => 24,
+            1024..2048 => 12,
+            _ => 6,
+        };
         size = (size + (size / part).max(UNIT)).next_multiple_of(UNIT);
     }
     sizes.push(MAX_CHUNK);
@@ -317,6 +325,14 @@ impl Arena {
     /// neither.
     pub fn alloc(&mut self, class: usize) -> Option<Handle> {
         self.alloc_but(class, self.reserve)
+    }
+
+    /// A free chunk of the pages that a class has.
+    pub fn alloc_in_pages(&mut self, class: usize) -> Option<Handle> {
+        if self.classes[class].open.is_empty() {
+            return None;
+        }
+        self.alloc(class)
     }
 
     /// As [`Arena::alloc`], but it takes reserved pages too.
@@ -522,6 +538,12 @@ impl Arena {
     pub fn bytes_mut(&mut self, chunk: Handle, from: usize, len: usize) -> &mut [u8] {
         let at = self.at(chunk) + from;
         &mut self.mem[at..at + len]
+    }
+    /// Copies a chunk to another of its class.
+    pub fn copy_chunk(&mut self, from: Handle, to: Handle) {
+        let (start, size) = (self.at(from), self.classes[self.class_of(from)].size);
+        let at = self.at(to);
+        self.mem.copy_within(start..start + size, at);
     }
     #[inline]
     pub fn u8(&self, chunk: Handle, from: usize) -> u8 {
@@ -813,6 +835,7 @@ mod tests {
 
     #[test]
     fn classes_hold_what_they_say() {
+        assert_eq!(Arena::item_classes(), 63);
         let a = Arena::for_items(AlignedBuf::new(64 << 20 >> 12));
         for len in 1..=MAX_CHUNK {
             let c = a.class_for(len);

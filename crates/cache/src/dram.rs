@@ -17,20 +17,20 @@ pub(crate) mod policy; // which items leave DRAM first
 mod share; // how index and items share memory
 
 use crate::arena::{Arena, Handle, LINKED};
-use crate::record::{self, Header, RECORD_HEADER};
+use crate::record::Header;
 use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{Evicted, Pinned};
 use classes::Classes;
 use evicted::EvictedItems;
-use item::ITEM_HEADER;
+use item::Words;
 use policy::Policy;
 pub(crate) use share::LEAST_PAGES;
 use share::Share;
 
 use crate::index::Slot;
 
-/// A page may move after this fraction of the items was evicted. A move evicts all items of the
-/// page, whatever their age, so moves must be rare beside normal evictions.
+/// A page may move after this fraction of the items was evicted. A move costs the class as many
+/// items as the page holds, so moves must be rare beside normal evictions.
 const TURNOVER: u64 = 8;
 const REBALANCE_EVERY: u64 = 256;
 
@@ -94,13 +94,17 @@ impl Dram {
     pub fn alloc_reserved(&mut self, class: usize) -> Option<Handle> {
         self.arena.alloc_reserved(class)
     }
+    /// A free chunk of the pages that a class has.
+    pub fn alloc_in_pages(&mut self, class: usize) -> Option<Handle> {
+        self.arena.alloc_in_pages(class)
+    }
     /// A free chunk of a page that is being emptied.
     pub fn alloc_emptied(&mut self, page: usize) -> Option<Handle> {
         self.arena.alloc_emptied(page)
     }
     /// Makes a chunk the first one of an item.
-    pub fn init_item(&mut self, item: Handle, now: u32, epoch: u16) {
-        self.arena.init_item(item, now, epoch);
+    pub fn init_item(&mut self, item: Handle, now: u32, words: Words) {
+        self.arena.init_item(item, now, words);
     }
     /// Appends a chunk to an item's chain behind `last`.
     pub fn chain(&mut self, item: Handle, last: Handle, chunk: Handle) {
@@ -110,6 +114,17 @@ impl Dram {
     #[inline]
     pub fn put(&mut self, item: Handle, from: usize, bytes: &[u8]) {
         self.arena.put(item, from, bytes);
+    }
+    /// Copies an item to a new one whose head has more fields.
+    pub fn copy_widened(&mut self, from: Handle, to: Handle, head: &Header) {
+        let mut body = Vec::with_capacity(head.dram_len());
+        let old = self.arena.header(from);
+        let pieces = |piece: &[u8]| body.extend_from_slice(piece);
+        self.arena
+            .pieces(from, old.head_len(), old.dram_len(), pieces);
+        self.arena.set_header(to, head);
+        self.arena.put(to, head.head_len(), &body);
+        self.arena.set_access(to, self.arena.access(from));
     }
     /// Bytes of a chunk of an item under construction.
     #[inline]
@@ -159,6 +174,21 @@ impl Dram {
             self.arena.free_item(item);
         }
     }
+    /// Whether an item was read lately.
+    pub fn is_hot(&self, item: Handle) -> bool {
+        self.policy.is_hot(&self.arena, item)
+    }
+    /// Copies a linked item of one chunk to another chunk of its class, which takes its place in
+    /// the policy's queues. Its slot still names the old chunk: [`Dram::moved`].
+    pub fn copy_item(&mut self, from: Handle, to: Handle) {
+        self.arena.copy_chunk(from, to);
+    }
+    /// Frees the chunk of an item that was copied, and whose slot names the copy now.
+    pub fn moved(&mut self, from: Handle, to: Handle) {
+        let class = self.arena.class_of(to);
+        self.policy.moved(&mut self.arena, class, from, to);
+        self.arena.free(from);
+    }
     /// Counts an access: policy, last access, fetched.
     #[inline]
     pub fn hit(&mut self, item: Handle, now: u32) {
@@ -172,7 +202,7 @@ impl Dram {
     /// Marks that an item was read.
     #[inline]
     pub fn mark_fetched(&mut self, item: Handle) {
-        record::mark_fetched(self.arena.bytes_mut(item, ITEM_HEADER, RECORD_HEADER));
+        self.arena.mark_fetched(item);
     }
     /// Sets when an item was last read or written.
     #[inline]
@@ -395,7 +425,7 @@ impl Dram {
             Evicted {
                 key: arena.item_key(item).to_vec(),
                 meta: header.meta(arena.access(item)),
-                class: arena.item_class(header.record_len()) as u32 + 1,
+                class: arena.class_of(item) as u32 + 1,
             }
         });
     }

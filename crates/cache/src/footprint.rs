@@ -5,9 +5,9 @@
 use senko_io::PAGE_SIZE;
 
 use crate::arena::{MAX_CHUNK, item_sizes};
-use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
+use crate::dram::item::{CHAIN_HEADER, Words};
 use crate::flash::open_pages::{OpenPages, SMALLEST_RECORD};
-use crate::record::{RECORD_ALIGN, prefix_len, record_len};
+use crate::record::{Header, RECORD_ALIGN};
 
 /// Pages of a write buffer of the smallest size. The two newest write buffers stay open.
 const BUFFER_PAGES: u64 = (64 << 10) / PAGE_SIZE as u64;
@@ -41,7 +41,8 @@ impl PageFill {
     /// Places a record with flags of 0, and returns its first page. A page never holds two records
     /// with the same `tag`.
     pub fn place(&mut self, key_len: usize, value_len: u32, tag: u64) -> u64 {
-        let len = record_len(key_len, 0, value_len);
+        let header = head(key_len, value_len);
+        let len = header.flash_len();
         if len <= PAGE_SIZE {
             if let Some((position, _)) = self.open.take(len, tag) {
                 return position;
@@ -53,8 +54,7 @@ impl PageFill {
             return taken.map_or(self.head - 1, |(position, _)| position);
         }
         let pages = len.div_ceil(PAGE_SIZE);
-        let prefix = prefix_len(key_len, 0, value_len);
-        let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - prefix);
+        let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - header.flash_prefix());
         let offset = left - left % RECORD_ALIGN;
         let position = self.head;
         if offset >= SMALLEST_RECORD {
@@ -71,6 +71,11 @@ impl PageFill {
         self.open
             .close_before(newest.saturating_sub(1) * BUFFER_PAGES);
     }
+}
+
+/// The head of an item without flags and expiry.
+fn head(key_len: usize, value_len: u32) -> Header {
+    Header::new(key_len as u8, value_len, 0, 0, 0)
 }
 
 /// Counts what items take.
@@ -108,7 +113,7 @@ impl Footprint {
     /// Adds an item with flags of 0.
     pub fn add(&mut self, key_len: usize, value_len: u32) {
         self.items += 1;
-        self.dram += self.chunk_bytes(key_len, value_len);
+        self.dram += self.chunk_bytes(key_len, value_len, true);
         // No two items are of one key.
         self.pages.place(key_len, value_len, self.items);
     }
@@ -118,14 +123,16 @@ impl Footprint {
         self.pages.head() * PAGE_SIZE as u64
     }
 
-    /// Bytes of the chunks that the items take in DRAM, if all are there.
+    /// Bytes of the chunks that the items take in DRAM, if all are there and the server has flash.
     pub fn dram_bytes(&self) -> u64 {
         self.dram
     }
 
     /// Bytes that an item takes on flash beside others of its size, if it shares a page with them.
     pub fn record_bytes(key_len: usize, value_len: u32) -> u64 {
-        record_len(key_len, 0, value_len).next_multiple_of(RECORD_ALIGN) as u64
+        head(key_len, value_len)
+            .flash_len()
+            .next_multiple_of(RECORD_ALIGN) as u64
     }
 
     /// Sizes of chunks of DRAM, ascending.
@@ -133,10 +140,12 @@ impl Footprint {
         &self.classes
     }
 
-    /// The chunks that an item takes in DRAM: how many, and the size of the last one by its place
-    /// in [`Footprint::chunk_sizes`]. The others have the largest size.
-    pub fn chunks(&self, key_len: usize, value_len: u32) -> (usize, usize) {
-        let (mut left, mut header) = (record_len(key_len, 0, value_len), ITEM_HEADER);
+    /// The chunks that an item takes in the DRAM of a server, with flash or without: how many, and
+    /// the size of the last one by its place in [`Footprint::chunk_sizes`]. The others have the
+    /// largest size.
+    pub fn chunks(&self, key_len: usize, value_len: u32, flash: bool) -> (usize, usize) {
+        let mut left = head(key_len, value_len).dram_len();
+        let mut header = Words::of(left, flash).header();
         let mut count = 1;
         while left + header > MAX_CHUNK {
             left -= MAX_CHUNK - header;
@@ -148,8 +157,8 @@ impl Footprint {
     }
 
     /// Bytes of the chunks that an item takes in DRAM.
-    pub fn chunk_bytes(&self, key_len: usize, value_len: u32) -> u64 {
-        let (count, last) = self.chunks(key_len, value_len);
+    pub fn chunk_bytes(&self, key_len: usize, value_len: u32, flash: bool) -> u64 {
+        let (count, last) = self.chunks(key_len, value_len, flash);
         ((count - 1) * MAX_CHUNK + self.classes[last]) as u64
     }
 }

@@ -4,7 +4,7 @@
 
 use senko_io::PAGE_SIZE;
 
-use crate::record::{self, At, Header, RECORD_HEADER};
+use crate::record::{self, At, FlashHead, Header};
 use crate::shard::fetch::{FrameMatch, find_record};
 pub use crate::shard::restore::fuzz_saved as saved;
 use crate::superblock::{DeviceLabel, Superblock};
@@ -59,15 +59,15 @@ pub fn flash_pages(data: &[u8]) {
     for key in &keys {
         if let FrameMatch::At(at, header) = find_record(&run, key, generation) {
             assert!(
-                at + header.prefix_len() <= PAGE_SIZE,
+                at + header.flash_prefix() <= PAGE_SIZE,
                 "a prefix within the page"
             );
             assert_eq!(record::key_at(&run, at, &header), key.as_slice());
-            if let Some(bytes) = run.get(at..at + header.record_len())
-                && record::intact(bytes)
+            if let Some(bytes) = run.get(at..at + header.flash_len())
+                && record::intact(bytes, &header)
             {
-                let value = header.prefix_len()..header.prefix_len() + header.value_len as usize;
-                assert!(bytes[RECORD_HEADER..].starts_with(b"VALUE ") && value.end <= bytes.len());
+                let value = header.flash_prefix() + header.value_len as usize;
+                assert!(value <= bytes.len());
             }
         }
     }
@@ -82,17 +82,16 @@ fn walk(run: &mut [u8], generation: u32, mend: bool, keys: &mut Vec<Vec<u8>>) {
         let At::Record(header) = record::peek(run, at, PAGE_SIZE) else {
             return;
         };
-        let len = header.record_len();
+        let len = header.flash_len();
         if mend && at + len <= run.len() {
-            let text = run[at + RECORD_HEADER..at + header.prefix_len()].to_vec();
-            let head: [u8; RECORD_HEADER] = record::flash_head(&header, generation, &text);
-            run[at..at + RECORD_HEADER].copy_from_slice(&head);
-            let crc = crc32c::crc32c(&run[at + 4..at + len]);
-            run[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+            let (body, value) = (header.flash_body(), header.flash_prefix());
+            let mut head = FlashHead::new(&header, generation, &run[at + body..at + value]);
+            head.append(&run[at + body..at + len]);
+            run[at..at + body].copy_from_slice(head.finish());
             let again = Header::read(&run[at..]);
+            let bytes = &run[at..at + len];
             assert!(
-                record::head_intact(&run[at..], &again, generation)
-                    && record::intact(&run[at..at + len])
+                record::head_intact(bytes, &again, generation) && record::intact(bytes, &again)
             );
         }
         let key = record::key_at(run, at, &header).to_vec();

@@ -824,7 +824,7 @@ mod tests {
     fn a_slot_takes_less_than_ten_bytes_at_any_size() {
         let mut index = make(1 << 18, 128 << 20);
         let mut x = 1_u64;
-        for n in 1..=4_000_000_u64 {
+        for n in 1..=8_000_000_u64 {
             x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let hash = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -833,7 +833,7 @@ mod tests {
             }
             let slot = index.dram_slot(hash, n as u32);
             index.insert(hash, slot).expect("room");
-            if n % 50_000 == 0 && n > 2_000_000 {
+            if n % 50_000 == 0 && n > 3_750_000 {
                 let bytes = index.bytes() as f64 / n as f64;
                 assert!(bytes < 10.0, "{n} slots, {bytes:.2} bytes each");
             }

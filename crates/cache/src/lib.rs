@@ -33,7 +33,7 @@ pub use config::{Admission, AdmissionRule, Budget, DeviceSlice, PolicyKind, Shar
 pub use flash::health::{DeviceState, DeviceTrouble, Pauses};
 pub use footprint::{Footprint, PageFill};
 pub use key::{HashSeed, Key, MAX_KEY};
-pub use record::{Meta, RECORD_HEADER};
+pub use record::{Meta, PACKED_VALUE, RECORD_HEADER, push_answer};
 pub use shard::Shard;
 pub use shard::afar::AfarRead;
 pub use shard::outage::DeviceHealth;

@@ -1,45 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one format of an item, in DRAM and on flash: a header, then the complete answer of a `get`.
-//!
-//! Paper B, section 3.3, stores `VALUE ... END` on flash so that an answer needs no formatting. A
-//! record is a 32-byte header and that answer. DRAM holds the same bytes. So demotion, promotion
-//! and reinsertion are plain copies, and so is a DRAM hit. `docs/formats/flash.md` has the table.
+//! The one format of an item, in DRAM and on flash: a head, then key and value, or the complete
+//! answer of a `get`.
 //!
 //! ```text
-//!  0      4      8         16     20    24        28  29     30    32
-//!  | crc  | hcrc |   cas   | exp  |flags|value_len|kl |marks |atime| VALUE key flags n\r\n data \r\nEND\r\n
-//!   \_____ header, little-endian ________________________________/ \____ the answer, as it is sent ________/
+//!  0    1     2       4          6     12     16      20
+//!  | kl | bits| atime | value_len| cas | exp? | flags? | key value                              packed
+//!  | kl | bits| atime | value_len      | cas   | exp    | flags  | VALUE key flags n\r\n data \r\nEND\r\n   answer
 //! ```
 //!
-//! `crc` covers everything after it. `hcrc` covers header and key. The seed of `hcrc` is the
-//! *generation* of the place: the number of the region, which never repeats. So header and key can
-//! be trusted before the value was read, and a record of an earlier lap is never taken for a
-//! current one. Both are 0 in DRAM.
+//! A value of at most [`PACKED_VALUE`] bytes makes a *packed* record: its head has an expiry, flags
+//! and a long CAS value only where they are needed, and the text around the value is written when
+//! the answer is. A larger value makes an *answer* record, which stores its answer as it is sent
+//! (paper B, section 3.3).
 //!
-//! Always holds: the length of a record follows from its header alone ([`Header::record_len`]).
+//! On flash, one or two checksums stand between head and body; DRAM has the same bytes without
+//! them. So demotion, promotion and reinsertion are plain copies. `docs/formats/flash.md` has the
+//! tables. The checksum of a packed record covers all of it. An answer record has one for head and
+//! key, so that these can be trusted before the value was read, and one for everything. The seed of
+//! the first checksum is the *generation* of the place: the number of the region, which never
+//! repeats. So a record of an earlier lap is never taken for a current one.
+//!
+//! Always holds: the length of a record follows from its head alone ([`Header::flash_len`]).
 
-/// Bytes of a record's header, before the answer.
-pub const RECORD_HEADER: usize = 32;
+use senko_io::le::{u16_at, u32_at, u64_at};
 
-/// The text between the header and the key.
-pub(crate) const VALUE_WORD: &[u8; 6] = b"VALUE ";
+use crate::key::MAX_KEY;
+
+/// Bytes of the largest value of a packed record.
+pub const PACKED_VALUE: u32 = 1024;
+
+/// Bytes before the answer of an answer record on flash: head and checksums.
+pub const RECORD_HEADER: usize = ANSWER_HEAD + ANSWER_SUMS;
+
+/// Bytes of the head of an answer record.
+pub(crate) const ANSWER_HEAD: usize = 24;
+
+/// Bytes of its checksums.
+pub(crate) const ANSWER_SUMS: usize = 8;
+
+/// Bytes of the checksum of a packed record.
+const PACKED_SUM: usize = 4;
+
+/// Bytes of the shortest head.
+pub(crate) const LEAST_HEAD: usize = 12;
+
+/// The text between the head and the key of an answer record.
+const VALUE_WORD: &[u8; 6] = b"VALUE ";
 
 /// The end of an answer: the data block's line end, and `END`.
 pub(crate) const TRAILER: &[u8; 7] = b"\r\nEND\r\n";
 
-/// Offset of the key in a record.
-pub(crate) const KEY_AT: usize = RECORD_HEADER + VALUE_WORD.len();
-
-/// Longest possible part of a record before the value: header, `VALUE `, key, flags, length.
-pub(crate) const MAX_PREFIX: usize = KEY_AT + 250 + 1 + 10 + 1 + 10 + 2;
+/// Longest possible part of a record in DRAM before the value.
+pub(crate) const MAX_PREFIX: usize = ANSWER_HEAD + VALUE_WORD.len() + 250 + 1 + 10 + 1 + 10 + 2;
 
 /// Records start at multiples of this within a page.
-pub(crate) const RECORD_ALIGN: usize = 8;
+pub(crate) const RECORD_ALIGN: usize = 4;
+
+/// Where the fields are that every head has.
+const BITS: usize = 1;
+pub(crate) const ACCESS: usize = 2;
+const VALUE_LEN: usize = 4;
 
 pub(crate) const FETCHED: u8 = 1;
 const STALE: u8 = 2;
 const WON: u8 = 4;
 const BINARY_KEY: u8 = 8;
+const MARKS: u8 = FETCHED | STALE | WON | BINARY_KEY;
+/// The head of a packed record has these fields; of CAS values, eight bytes instead of six.
+const EXPIRY: u8 = 16;
+const FLAGS: u8 = 32;
+const LONG_CAS: u8 = 64;
+const ANSWER: u8 = 128;
 
 /// On flash, the last access is counted in units of this many seconds, modulo 2^16 (48 days).
 const ACCESS_UNIT: u32 = 64;
@@ -68,84 +99,294 @@ pub struct Meta {
     pub last_access: u32,
 }
 
-/// A record's header, decoded.
+/// A record's head, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub crc: u32,
-    pub head_crc: u32,
     pub cas: u64,
     pub expiry: u32,
     pub flags: u32,
     pub value_len: u32,
     pub key_len: u8,
-    pub marks: u8,
+    /// The last access in coarse units. In DRAM, how many flushes happened before the item was
+    /// stored.
     pub access: u16,
+    bits: u8,
 }
 
 /// Decimal digits of `n`.
 #[inline]
-pub(crate) fn digits(n: u32) -> usize {
+fn digits(n: u32) -> usize {
     n.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// Bytes of a record before its value.
+/// Bytes of a head with these bits.
 #[inline]
-pub(crate) fn prefix_len(key_len: usize, flags: u32, value_len: u32) -> usize {
-    KEY_AT + key_len + 1 + digits(flags) + 1 + digits(value_len) + 2
+pub(crate) fn head_len(bits: u8) -> usize {
+    const LENS: [u8; 16] = {
+        let mut lens = [ANSWER_HEAD as u8; 16];
+        let mut n = 0;
+        while n < 8 {
+            lens[n] = (LEAST_HEAD + 4 * (n & 1) + 4 * (n >> 1 & 1) + 2 * (n >> 2)) as u8;
+            n += 1;
+        }
+        lens
+    };
+    LENS[usize::from(bits >> 4)] as usize
 }
 
-/// Bytes of a whole record.
+/// Offset of the key in a record in DRAM that begins with these bytes.
 #[inline]
-pub(crate) fn record_len(key_len: usize, flags: u32, value_len: u32) -> usize {
-    prefix_len(key_len, flags, value_len) + value_len as usize + TRAILER.len()
+pub(crate) fn key_offset(bits: u8) -> usize {
+    let text = if bits & ANSWER == 0 {
+        0
+    } else {
+        VALUE_WORD.len()
+    };
+    head_len(bits) + text
+}
+
+/// The bits of a head that begins with these bytes.
+#[inline]
+pub(crate) fn bits_of(head: &[u8]) -> u8 {
+    head[BITS]
+}
+
+/// Whether an item with this head has expired or is not of this epoch.
+#[inline]
+pub(crate) fn is_dead(head: &[u8; ANSWER_HEAD], epoch: u16, now: u32) -> bool {
+    let expiry = match head[BITS] & (ANSWER | LONG_CAS | EXPIRY) {
+        EXPIRY => u32_at(head, 12),
+        bits if bits & ANSWER != 0 => u32_at(head, 16),
+        bits if bits & EXPIRY != 0 => u32_at(head, 14),
+        _ => 0,
+    };
+    u16_at(head, ACCESS) != epoch || expired(expiry, now)
 }
 
 impl Header {
-    /// Decodes the first 32 bytes.
+    /// The head of a new record.
     #[inline]
-    pub fn read(b: &[u8]) -> Header {
-        let b: &[u8; RECORD_HEADER] = b[..RECORD_HEADER].try_into().expect("a slice of 32 bytes");
-        let u32_at = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
-        Header {
-            crc: u32_at(0),
-            head_crc: u32_at(4),
-            cas: u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32,
-            expiry: u32_at(16),
-            flags: u32_at(20),
-            value_len: u32_at(24),
-            key_len: b[28],
-            marks: b[29],
-            access: u16::from_le_bytes([b[30], b[31]]),
+    pub fn new(key_len: u8, value_len: u32, flags: u32, expiry: u32, cas: u64) -> Header {
+        let mut header = Header {
+            cas,
+            expiry,
+            flags,
+            value_len,
+            key_len,
+            access: 0,
+            bits: if value_len > PACKED_VALUE { ANSWER } else { 0 },
+        };
+        header.widen();
+        header
+    }
+
+    /// The head of a new record of an item with this metadata.
+    pub fn of(meta: &Meta) -> Header {
+        Header::new(
+            meta.key_len,
+            meta.value_len,
+            meta.flags,
+            meta.expiry,
+            meta.cas,
+        )
+    }
+
+    /// Gives the head the fields that its values need. It keeps those that it has.
+    #[inline]
+    pub fn widen(&mut self) {
+        if self.bits & ANSWER == 0 {
+            self.bits |= if self.expiry != 0 { EXPIRY } else { 0 }
+                | if self.flags != 0 { FLAGS } else { 0 }
+                | if self.cas >> 48 != 0 { LONG_CAS } else { 0 };
         }
     }
 
-    /// Encodes into the first 32 bytes.
+    /// The head of the same item with a value of another length, and room for this CAS value.
+    pub fn with_value(&self, value_len: u32, cas: u64) -> Header {
+        let mut made = Header::new(self.key_len, value_len, self.flags, self.expiry, cas);
+        if self.bits & EXPIRY != 0 {
+            made.reserve_expiry();
+        }
+        made
+    }
+
+    /// The same head with room for an expiry and a CAS value.
+    pub fn with_room(&self, expiry: u32, cas: u64) -> Header {
+        let mut made = Header {
+            expiry,
+            cas,
+            ..*self
+        };
+        made.widen();
+        Header {
+            bits: made.bits,
+            ..*self
+        }
+    }
+
+    /// The greatest CAS value for which the head has room.
+    pub fn cas_room(&self) -> u64 {
+        if self.bits & (LONG_CAS | ANSWER) == 0 {
+            (1 << 48) - 1
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// Whether the head has room for a CAS value.
+    pub fn takes_cas(&self, cas: u64) -> bool {
+        cas <= self.cas_room()
+    }
+
+    /// Gives the head room for an expiry.
+    #[inline]
+    pub fn reserve_expiry(&mut self) {
+        if self.bits & ANSWER == 0 {
+            self.bits |= EXPIRY;
+        }
+    }
+
+    /// Decodes a head from the bytes that begin with it.
+    #[inline]
+    pub fn read(b: &[u8]) -> Header {
+        match b.first_chunk() {
+            Some(head) => Header::decode(head),
+            None => {
+                let mut head = [0; ANSWER_HEAD];
+                head[..b.len()].copy_from_slice(b);
+                Header::decode(&head)
+            }
+        }
+    }
+
+    /// Decodes a head. Bytes after a shorter one do not count.
+    #[inline]
+    pub fn decode(b: &[u8; ANSWER_HEAD]) -> Header {
+        let bits = b[BITS];
+        let mut header = Header {
+            cas: u64::from(u16_at(b, 6)) | u64::from(u32_at(b, 8)) << 16,
+            expiry: 0,
+            flags: 0,
+            value_len: u32::from(u16_at(b, VALUE_LEN)),
+            key_len: b[0],
+            access: u16_at(b, ACCESS),
+            bits,
+        };
+        if bits & ANSWER != 0 {
+            header.value_len = u32_at(b, VALUE_LEN);
+            header.cas = u64_at(b, 8);
+            header.expiry = u32_at(b, 16);
+            header.flags = u32_at(b, 20);
+        } else if bits & (EXPIRY | FLAGS | LONG_CAS) != 0 {
+            let mut at = LEAST_HEAD;
+            if bits & LONG_CAS != 0 {
+                header.cas |= u64::from(u16_at(b, at)) << 48;
+                at += 2;
+            }
+            if bits & EXPIRY != 0 {
+                header.expiry = u32_at(b, at);
+                at += 4;
+            }
+            if bits & FLAGS != 0 {
+                header.flags = u32_at(b, at);
+            }
+        }
+        header
+    }
+
+    /// Encodes the head into the bytes that begin with it.
     #[inline]
     pub fn write(&self, b: &mut [u8]) {
-        let b: &mut [u8; RECORD_HEADER] = (&mut b[..RECORD_HEADER])
-            .try_into()
-            .expect("a slice of 32 bytes");
-        b[0..4].copy_from_slice(&self.crc.to_le_bytes());
-        b[4..8].copy_from_slice(&self.head_crc.to_le_bytes());
-        b[8..16].copy_from_slice(&self.cas.to_le_bytes());
-        b[16..20].copy_from_slice(&self.expiry.to_le_bytes());
-        b[20..24].copy_from_slice(&self.flags.to_le_bytes());
-        b[24..28].copy_from_slice(&self.value_len.to_le_bytes());
-        b[28] = self.key_len;
-        b[29] = self.marks;
-        b[30..32].copy_from_slice(&self.access.to_le_bytes());
+        let b = &mut b[..self.head_len()];
+        b[0] = self.key_len;
+        b[BITS] = self.bits;
+        set(b, ACCESS, self.access.to_le_bytes());
+        if self.bits & ANSWER == 0 {
+            set(b, VALUE_LEN, (self.value_len as u16).to_le_bytes());
+            set(b, 6, (self.cas as u16).to_le_bytes());
+            set(b, 8, ((self.cas >> 16) as u32).to_le_bytes());
+            let mut at = LEAST_HEAD;
+            if self.bits & LONG_CAS != 0 {
+                set(b, at, ((self.cas >> 48) as u16).to_le_bytes());
+                at += 2;
+            }
+            if self.bits & EXPIRY != 0 {
+                set(b, at, self.expiry.to_le_bytes());
+                at += 4;
+            }
+            if self.bits & FLAGS != 0 {
+                set(b, at, self.flags.to_le_bytes());
+            }
+        } else {
+            set(b, VALUE_LEN, self.value_len.to_le_bytes());
+            set(b, 8, self.cas.to_le_bytes());
+            set(b, 16, self.expiry.to_le_bytes());
+            set(b, 20, self.flags.to_le_bytes());
+        }
     }
 
-    /// Bytes of the record before its value.
+    /// Whether the record stores its complete answer.
     #[inline]
-    pub fn prefix_len(&self) -> usize {
-        prefix_len(self.key_len as usize, self.flags, self.value_len)
+    pub fn has_answer(&self) -> bool {
+        self.bits & ANSWER != 0
     }
 
-    /// Bytes of the whole record.
+    /// Bytes of the head.
     #[inline]
-    pub fn record_len(&self) -> usize {
-        record_len(self.key_len as usize, self.flags, self.value_len)
+    pub fn head_len(&self) -> usize {
+        head_len(self.bits)
+    }
+
+    /// Bytes between the head and the value, without checksums.
+    #[inline]
+    fn text_len(&self) -> usize {
+        let key = self.key_len as usize;
+        if self.has_answer() {
+            VALUE_WORD.len() + key + 1 + digits(self.flags) + 1 + digits(self.value_len) + 2
+        } else {
+            key
+        }
+    }
+
+    /// Bytes of the checksums on flash.
+    #[inline]
+    pub fn sums_len(&self) -> usize {
+        if self.has_answer() {
+            ANSWER_SUMS
+        } else {
+            PACKED_SUM
+        }
+    }
+
+    /// Bytes of the record before its value, in DRAM.
+    #[inline]
+    pub fn dram_prefix(&self) -> usize {
+        self.head_len() + self.text_len()
+    }
+
+    /// Bytes of the whole record in DRAM.
+    #[inline]
+    pub fn dram_len(&self) -> usize {
+        let end = if self.has_answer() { TRAILER.len() } else { 0 };
+        self.dram_prefix() + self.value_len as usize + end
+    }
+
+    /// Offset of the first byte after the head and checksums, on flash.
+    #[inline]
+    pub fn flash_body(&self) -> usize {
+        self.head_len() + self.sums_len()
+    }
+
+    /// Bytes of the record before its value, on flash.
+    #[inline]
+    pub fn flash_prefix(&self) -> usize {
+        self.dram_prefix() + self.sums_len()
+    }
+
+    /// Bytes of the whole record on flash.
+    #[inline]
+    pub fn flash_len(&self) -> usize {
+        self.dram_len() + self.sums_len()
     }
 
     /// The metadata, with the last access from the caller. DRAM keeps it exactly, outside the
@@ -157,17 +398,23 @@ impl Header {
             expiry: self.expiry,
             value_len: self.value_len,
             key_len: self.key_len,
-            fetched: self.marks & FETCHED != 0,
-            stale: self.marks & STALE != 0,
-            won: self.marks & WON != 0,
-            binary_key: self.marks & BINARY_KEY != 0,
+            fetched: self.bits & FETCHED != 0,
+            stale: self.bits & STALE != 0,
+            won: self.bits & WON != 0,
+            binary_key: self.bits & BINARY_KEY != 0,
             last_access,
         }
     }
 
+    /// The marks, as they are in the head.
+    pub fn marks(&self) -> u8 {
+        self.bits & MARKS
+    }
+
     /// Sets the marks from their parts.
     pub fn set_marks(&mut self, fetched: bool, stale: bool, won: bool, binary_key: bool) {
-        self.marks = if fetched { FETCHED } else { 0 }
+        self.bits = self.bits & !MARKS
+            | if fetched { FETCHED } else { 0 }
             | if stale { STALE } else { 0 }
             | if won { WON } else { 0 }
             | if binary_key { BINARY_KEY } else { 0 };
@@ -176,33 +423,74 @@ impl Header {
     /// Whether the item was read since it was stored.
     #[inline]
     pub fn fetched(&self) -> bool {
-        self.marks & FETCHED != 0
+        self.bits & FETCHED != 0
     }
 }
 
-/// Sets the fetched mark in an encoded header.
-#[inline]
-pub(crate) fn mark_fetched(b: &mut [u8]) {
-    b[29] |= FETCHED;
+fn set<const N: usize>(b: &mut [u8], at: usize, bytes: [u8; N]) {
+    b[at..at + N].copy_from_slice(&bytes);
 }
 
-/// Writes everything of a record before its value; returns where the value starts.
+/// Sets the fetched mark in an encoded head.
+#[inline]
+pub(crate) fn mark_fetched(b: &mut [u8]) {
+    b[BITS] |= FETCHED;
+}
+
+/// Writes everything of a record in DRAM before its value; returns where the value starts.
 pub(crate) fn write_prefix(b: &mut [u8], header: &Header, key: &[u8]) -> usize {
     header.write(b);
-    let mut at = RECORD_HEADER;
+    let mut at = header.head_len();
     let mut put = |bytes: &[u8]| {
         b[at..at + bytes.len()].copy_from_slice(bytes);
         at += bytes.len();
     };
-    put(VALUE_WORD);
+    if header.has_answer() {
+        put(VALUE_WORD);
+    }
     put(key);
-    put(b" ");
-    let mut text = [0; 10];
-    put(decimal(header.flags, &mut text));
-    put(b" ");
-    put(decimal(header.value_len, &mut text));
-    put(b"\r\n");
+    if header.has_answer() {
+        let mut text = [0; 10];
+        put(b" ");
+        put(decimal(header.flags, &mut text));
+        put(b" ");
+        put(decimal(header.value_len, &mut text));
+        put(b"\r\n");
+    }
     at
+}
+
+/// Appends the answer of a `get` of one key, and `END\r\n` if `end`.
+#[inline]
+pub fn push_answer(out: &mut Vec<u8>, key: &[u8], flags: u32, value: &[u8], end: bool) {
+    out.reserve(key.len() + value.len() + 48);
+    out.extend_from_slice(VALUE_WORD);
+    out.extend_from_slice(key);
+    if flags == 0 {
+        // One store of fixed length is faster than several copies.
+        let (mut text, mut n, end) = (
+            *b" 0             ",
+            value.len(),
+            3 + digits(value.len() as u32),
+        );
+        for digit in text[3..end].iter_mut().rev() {
+            *digit = b'0' + (n % 10) as u8;
+            n /= 10;
+        }
+        text[end..end + 2].copy_from_slice(b"\r\n");
+        let unused = text.len() - (end + 2);
+        out.extend_from_slice(&text);
+        out.truncate(out.len() - unused);
+    } else {
+        let mut text = [0; 10];
+        out.push(b' ');
+        out.extend_from_slice(decimal(flags, &mut text));
+        out.push(b' ');
+        out.extend_from_slice(decimal(value.len() as u32, &mut text));
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(value);
+    out.extend_from_slice(if end { &TRAILER[..] } else { &TRAILER[..2] });
 }
 
 /// `n` in decimal.
@@ -247,8 +535,7 @@ pub(crate) enum At {
 }
 
 /// Where the next record begins in the first page of a run, from `at` on. Bytes between records are
-/// zero. It is the end of the page if there is no record. (A record whose two checksums are both 0,
-/// one in 2^64, is not found.)
+/// zero, and no record begins with a zero. It is the end of the page if there is no record.
 #[inline]
 pub(crate) fn skip_gap(run: &[u8], at: usize, page: usize) -> usize {
     run[at..page]
@@ -257,46 +544,136 @@ pub(crate) fn skip_gap(run: &[u8], at: usize, page: usize) -> usize {
         .map_or(page, |words| at + words * RECORD_ALIGN)
 }
 
-/// Reads what is at offset `at` of a run of pages that starts on a page boundary. A record may
-/// reach beyond the first page, but not its header and key.
+/// Reads what is at offset `at` of a run of pages that starts on a page boundary. A record
+/// may reach beyond the first page, but not its head and key.
 pub(crate) fn peek(run: &[u8], at: usize, page: usize) -> At {
-    if at + KEY_AT + 1 > page {
+    if at + LEAST_HEAD + PACKED_SUM + 1 > page || run[at..at + RECORD_ALIGN] == [0; RECORD_ALIGN] {
         return At::End;
     }
-    let header = Header::read(&run[at..]);
-    if header.key_len == 0 {
-        return if run[at..at + RECORD_HEADER].iter().all(|&b| b == 0) {
-            At::End
-        } else {
-            At::Damaged
-        };
-    }
-    if at + header.prefix_len() > page || &run[at + RECORD_HEADER..at + KEY_AT] != VALUE_WORD {
+    let Some(header) = plausible(&run[at..page]) else {
+        return At::Damaged;
+    };
+    let end = if header.has_answer() {
+        header.flash_prefix()
+    } else {
+        header.flash_len()
+    };
+    let text = at + header.flash_body();
+    if at + end > page || header.has_answer() && !run[text..].starts_with(VALUE_WORD) {
         return At::Damaged;
     }
     At::Record(header)
 }
 
-/// The key of the record at an offset.
+/// The head that bytes begin with, if it may be one.
+fn plausible(bytes: &[u8]) -> Option<Header> {
+    let bits = *bytes.get(BITS)?;
+    if bytes.len() < head_len(bits) {
+        return None;
+    }
+    let header = Header::read(bytes);
+    let form = header.has_answer() == (header.value_len > PACKED_VALUE);
+    (form && header.key_len > 0).then_some(header)
+}
+
+/// The head and the key of a complete record of DRAM, if the bytes are one.
+pub(crate) fn whole(record: &[u8]) -> Option<(Header, &[u8])> {
+    let header = plausible(record)?;
+    let key = key_offset(header.bits);
+    (header.dram_len() == record.len() && usize::from(header.key_len) <= MAX_KEY)
+        .then(|| (header, &record[key..key + usize::from(header.key_len)]))
+}
+
+/// The key of the record on flash at an offset.
 #[inline]
 pub(crate) fn key_at<'a>(run: &'a [u8], at: usize, header: &Header) -> &'a [u8] {
-    &run[at + KEY_AT..at + KEY_AT + header.key_len as usize]
+    let key = at + key_offset(header.bits) + header.sums_len();
+    &run[key..key + header.key_len as usize]
 }
 
-/// The header that a record has on flash, without its checksum; `text` is what comes between header
-/// and value.
-pub(crate) fn flash_head(header: &Header, generation: u32, text: &[u8]) -> [u8; RECORD_HEADER] {
-    let mut bytes = [0; RECORD_HEADER];
-    header.write(&mut bytes);
-    let crc = crc32c::crc32c_append(crc32c::crc32c_append(generation, &bytes[8..]), text);
-    bytes[0..4].fill(0);
-    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-    bytes
+/// Head and checksums of a record on flash, in the making: the bytes after them come piece by
+/// piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlashHead {
+    bytes: [u8; RECORD_HEADER],
+    header: Header,
+    crc: u32,
 }
 
-/// Whether header and key of a record are intact and were written at a place with this generation.
+impl FlashHead {
+    /// For a place with this generation; `text` is what a answer record has between checksums and
+    /// value.
+    pub fn new(header: &Header, generation: u32, text: &[u8]) -> FlashHead {
+        let mut bytes = [0; RECORD_HEADER];
+        header.write(&mut bytes);
+        let head = &bytes[..header.head_len()];
+        let crc = crc32c::crc32c_append(generation, head);
+        let mut made = FlashHead {
+            bytes,
+            header: *header,
+            crc,
+        };
+        if header.has_answer() {
+            let head_crc = crc32c::crc32c_append(crc, text);
+            set(&mut made.bytes, ANSWER_HEAD, head_crc.to_le_bytes());
+            made.crc = crc32c::crc32c(&made.bytes[..ANSWER_HEAD + 4]);
+        }
+        made
+    }
+
+    /// The next bytes after the checksums.
+    pub fn append(&mut self, body: &[u8]) {
+        self.crc = crc32c::crc32c_append(self.crc, body);
+    }
+
+    /// The checksum of everything so far.
+    pub fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// Sets the checksum that the appended bytes would have.
+    pub fn set_crc(&mut self, crc: u32) {
+        self.crc = crc;
+    }
+
+    /// Head and checksums of the record whose bytes were appended.
+    pub fn finish(&mut self) -> &[u8] {
+        let end = self.header.flash_body();
+        set(&mut self.bytes, end - 4, self.crc.to_le_bytes());
+        &self.bytes[..end]
+    }
+
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+}
+
+/// Whether a record on flash was written at a place with this generation and is intact: a packed
+/// one as a whole, of one with its answer head and key.
 pub(crate) fn head_intact(record: &[u8], header: &Header, generation: u32) -> bool {
-    crc32c::crc32c_append(generation, &record[8..header.prefix_len()]) == header.head_crc
+    let (head, sums) = (header.head_len(), header.flash_body());
+    let end = if header.has_answer() {
+        header.flash_prefix()
+    } else {
+        header.flash_len()
+    };
+    let crc = crc32c::crc32c_append(generation, &record[..head]);
+    crc32c::crc32c_append(crc, &record[sums..end]) == u32_at(record, head)
+}
+
+/// Checks a complete record on flash whose head is intact ([`head_intact`]).
+pub(crate) fn intact(record: &[u8], header: &Header) -> bool {
+    if !header.has_answer() {
+        return true;
+    }
+    let crc = crc32c::crc32c(&record[..ANSWER_HEAD + 4]);
+    record.len() == header.flash_len()
+        && crc32c::crc32c_append(crc, &record[RECORD_HEADER..]) == answer_crc(record)
+}
+
+/// The checksum of a whole answer record that begins with these bytes.
+pub(crate) fn answer_crc(record: &[u8]) -> u32 {
+    u32_at(record, RECORD_HEADER - 4)
 }
 
 /// Offset of the record after a record of `len` bytes at `at`.
@@ -305,62 +682,104 @@ pub(crate) fn next_offset(at: usize, len: usize) -> usize {
     (at + len).next_multiple_of(RECORD_ALIGN)
 }
 
-/// Checks a complete record: its checksum, and that the fixed texts are where the header says.
-pub(crate) fn intact(record: &[u8]) -> bool {
-    if record.len() < RECORD_HEADER {
-        return false;
-    }
-    let header = Header::read(record);
-    record.len() == header.record_len() && crc32c::crc32c(&record[4..]) == header.crc
-}
-
-/// Writes the checksum of a complete record.
-#[cfg(test)]
-fn seal(record: &mut [u8]) {
-    let crc = crc32c::crc32c(&record[4..]);
-    record[0..4].copy_from_slice(&crc.to_le_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_header_is_where_the_format_document_says() {
-        let h = Header {
-            crc: 0x0403_0201,
-            head_crc: 0x0807_0605,
-            cas: 0x100f_0e0d_0c0b_0a09,
-            expiry: 0x1413_1211,
-            flags: 0x1817_1615,
-            value_len: 0x1c1b_1a19,
-            key_len: 0x1d,
-            marks: 0x1e,
-            access: 0x201f,
-        };
-        let mut b = [0; RECORD_HEADER];
-        h.write(&mut b);
-        assert_eq!(b.to_vec(), (1..=32).collect::<Vec<u8>>());
-        assert_eq!(Header::read(&b), h);
+    fn all_fields() -> Header {
+        let mut h = Header::new(3, 5, 0x2423_2221, 0x2019_1817, 0x1615_1413_1211_100f);
+        h.access = 0x0e0d;
+        h
     }
 
     #[test]
-    fn a_record_is_the_answer_of_a_get() {
-        let mut h = Header::read(&[0; 32]);
-        (h.flags, h.value_len, h.key_len) = (42, 5, 3);
-        let mut b = vec![0; h.record_len()];
-        let at = write_prefix(&mut b, &h, b"foo");
-        assert_eq!(at, h.prefix_len());
-        b[at..at + 5].copy_from_slice(b"hello");
-        b[at + 5..].copy_from_slice(TRAILER);
-        seal(&mut b);
-        assert_eq!(&b[RECORD_HEADER..], b"VALUE foo 42 5\r\nhello\r\nEND\r\n");
-        assert!(intact(&b));
-        for bit in 0..b.len() * 8 {
-            b[bit / 8] ^= 1 << (bit % 8);
-            assert!(!intact(&b), "bit {bit} flipped unseen");
-            b[bit / 8] ^= 1 << (bit % 8);
+    fn the_head_is_where_the_format_document_says() {
+        let mut packed = [0; 22];
+        all_fields().write(&mut packed);
+        let expected = [
+            3, 0x70, 0x0d, 0x0e, 5, 0, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18,
+            0x19, 0x20, 0x21, 0x22, 0x23, 0x24,
+        ];
+        assert_eq!(packed, expected);
+        let mut answer = [0; 24];
+        let mut h = Header::new(
+            3,
+            0x0403_0201,
+            0x2423_2221,
+            0x2019_1817,
+            0x100f_0e0d_0c0b_0a09,
+        );
+        h.access = 0x0605;
+        h.set_marks(true, false, false, true);
+        h.write(&mut answer);
+        let expected = [
+            3, 0x89, 5, 6, 1, 2, 3, 4, 9, 10, 11, 12, 13, 14, 15, 16, 0x17, 0x18, 0x19, 0x20, 0x21,
+            0x22, 0x23, 0x24,
+        ];
+        assert_eq!(answer, expected);
+    }
+
+    #[test]
+    fn a_head_has_only_the_fields_that_it_needs() {
+        for n in 0..8_u32 {
+            let (flags, expiry) = (n & 1, (n >> 1 & 1) * 77);
+            let cas = if n & 4 == 0 { (1 << 48) - 1 } else { 1 << 48 };
+            let h = Header::new(250, 1024, flags, expiry, cas);
+            let mut b = [0xff; ANSWER_HEAD];
+            h.write(&mut b);
+            assert_eq!(Header::read(&b), h);
+            assert_eq!(is_dead(&b, 0, 77), expiry != 0);
+            assert!(!is_dead(&b, 0, 76) && is_dead(&b, 1, 76));
+            let fields = 4 * flags as usize + 4 * usize::from(expiry != 0) + 2 * (n as usize >> 2);
+            assert_eq!(h.head_len(), LEAST_HEAD + fields);
+            assert!(b[h.head_len()..].iter().all(|&byte| byte == 0xff));
         }
+    }
+
+    fn whole(header: &Header, key: &[u8], value: &[u8], generation: u32) -> Vec<u8> {
+        let mut dram = vec![0; header.dram_len()];
+        let at = write_prefix(&mut dram, header, key);
+        assert_eq!(at, header.dram_prefix());
+        dram[at..at + value.len()].copy_from_slice(value);
+        if header.has_answer() {
+            dram[at + value.len()..].copy_from_slice(TRAILER);
+        }
+        let mut head = FlashHead::new(header, generation, &dram[header.head_len()..at]);
+        head.append(&dram[header.head_len()..]);
+        let bytes = [head.finish(), &dram[header.head_len()..]].concat();
+        assert_eq!(bytes.len(), header.flash_len());
+        bytes
+    }
+
+    #[test]
+    fn a_changed_bit_is_seen() {
+        let value = vec![b'v'; 1025];
+        let answer = Header::new(3, 1025, 42, 0, 7);
+        for (header, value) in [(all_fields(), &value[..5]), (answer, &value)] {
+            let mut b = whole(&header, b"foo", value, 9);
+            assert_eq!(Header::read(&b), header);
+            assert_eq!(key_at(&b, 0, &header), b"foo");
+            let good =
+                |b: &[u8], generation| head_intact(b, &header, generation) && intact(b, &header);
+            assert!(good(&b, 9) && !good(&b, 8));
+            for bit in 0..b.len() * 8 {
+                b[bit / 8] ^= 1 << (bit % 8);
+                assert!(!good(&b, 9), "bit {bit} flipped unseen");
+                b[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_record_has_the_answer_of_a_get() {
+        let value = vec![b'v'; 1025];
+        let header = Header::new(3, 1025, 42, 0, 7);
+        let b = whole(&header, b"foo", &value, 9);
+        let text = [b"VALUE foo 42 1025\r\n", &value[..], b"\r\nEND\r\n"].concat();
+        assert_eq!(&b[RECORD_HEADER..], &text[..]);
+        let mut answer = Vec::new();
+        push_answer(&mut answer, b"foo", 42, &value, true);
+        assert_eq!(answer, text);
     }
 
     #[test]

@@ -45,7 +45,7 @@ use crate::flash::admission::Admitter;
 use crate::flash::log::Log;
 use crate::index::{Index, Slot};
 use crate::key::Key;
-use crate::record::RECORD_HEADER;
+use crate::record::{self, Meta};
 use crate::stats::CacheStats;
 use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError};
 use crate::words::{Belongs, State};
@@ -297,40 +297,47 @@ impl Shard {
     /// Bytes of the item in DRAM, including overhead. `stats sizes` reports this; meta flag `s`
     /// reports the length of the value.
     pub fn footprint(&self, item: ItemRef) -> usize {
-        ITEM_HEADER + self.dram.arena().header(item.0).record_len()
+        let arena = self.dram.arena();
+        arena.header_len(item.0) + arena.header(item.0).dram_len()
     }
     /// Appends the complete answer `VALUE key flags n\r\n data\r\n` (and `END\r\n` if `end`) to
-    /// `out`.
+    /// `out`. `meta` is the item's.
     #[inline]
-    pub fn copy_answer(&self, item: ItemRef, end: bool, out: &mut Vec<u8>) {
-        self.answer_pieces(item, end, |piece| out.extend_from_slice(piece));
+    pub fn copy_answer(&self, item: ItemRef, meta: &Meta, end: bool, out: &mut Vec<u8>) {
+        if meta.value_len > record::PACKED_VALUE {
+            return self.answer_pieces(item, end, |piece| out.extend_from_slice(piece));
+        }
+        let (key, value) = self.dram.arena().packed(item.0, meta);
+        record::push_answer(out, key, meta.flags, value, end);
     }
     /// Appends the value's bytes (no `\r\n`) to `out`.
     pub fn copy_value(&self, item: ItemRef, out: &mut Vec<u8>) {
         let header = self.dram.arena().header(item.0);
-        let from = header.prefix_len();
+        let from = header.dram_prefix();
         self.dram
             .arena()
             .pieces(item.0, from, from + header.value_len as usize, |piece| {
                 out.extend_from_slice(piece)
             });
     }
-    /// The value's bytes followed by `\r\n`, as pieces in order (one piece unless the item is
-    /// chained).
+    /// The value's bytes as pieces in order (one piece unless the item is chained). If it is larger
+    /// than [`PACKED_VALUE`](crate::PACKED_VALUE), `\r\n` follows.
     pub fn value_pieces(&self, item: ItemRef, each: impl FnMut(&[u8])) {
         let header = self.dram.arena().header(item.0);
-        let from = header.prefix_len();
-        self.dram
-            .arena()
-            .pieces(item.0, from, from + header.value_len as usize + 2, each);
+        let from = header.dram_prefix();
+        let end = if header.has_answer() { 2 } else { 0 };
+        let to = from + header.value_len as usize + end;
+        self.dram.arena().pieces(item.0, from, to, each);
     }
-    /// As [`Shard::copy_answer`], as pieces.
+    /// As [`Shard::copy_answer`], as pieces, for a value larger than
+    /// [`PACKED_VALUE`](crate::PACKED_VALUE).
     #[inline]
     pub fn answer_pieces(&self, item: ItemRef, end: bool, each: impl FnMut(&[u8])) {
-        let len = self.dram.arena().header(item.0).record_len();
-        self.dram
-            .arena()
-            .pieces(item.0, RECORD_HEADER, if end { len } else { len - 5 }, each);
+        let header = self.dram.arena().header(item.0);
+        debug_assert!(header.has_answer());
+        let to = header.dram_len() - if end { 0 } else { 5 };
+        let arena = self.dram.arena();
+        arena.pieces(item.0, header.head_len(), to, each);
     }
 
     /// The memory of items. A sender of pinned answers may hold it longer than the shard exists.

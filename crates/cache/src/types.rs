@@ -107,10 +107,11 @@ pub const FRAME_PAGES: usize = 16;
 /// A verified record in a frame.
 #[derive(Debug)]
 pub struct FlashItem {
-    /// The frame; the answer `VALUE key flags n\r\n data\r\nEND\r\n` is at `answer` in it.
+    /// The frame.
     pub buf: PageBuf,
-    /// Where the complete answer is in `buf`.
-    pub answer: std::ops::Range<usize>,
+    /// Where the complete answer `VALUE key flags n\r\n data\r\nEND\r\n` is in `buf`. A value of
+    /// at most 1 KiB is stored without it.
+    pub answer: Option<std::ops::Range<usize>>,
     /// Where the value's data (without `\r\n`) is in `buf`.
     pub value: std::ops::Range<usize>,
     pub meta: Meta,

@@ -283,6 +283,7 @@ pub(crate) fn run(
                 compare,
                 initial,
                 cas: None,
+                ttl: 0,
             },
             hint,
             out,

@@ -15,7 +15,7 @@ const PREV: usize = 0;
 /// Offset of its link to the next chunk.
 const NEXT: usize = 4;
 /// Offset of a byte for the policy: frequency and queue.
-const NOTE: usize = 30;
+const NOTE: usize = 14;
 
 /// Orders the items of DRAM. An item is inserted once ([`Policy::insert`]), and removed once
 /// ([`Policy::remove`]).
@@ -27,6 +27,10 @@ pub(crate) trait Policy: std::fmt::Debug + Send {
     fn hit(&mut self, arena: &mut Arena, class: usize, item: Handle);
     /// Removes an item, for whatever reason.
     fn remove(&mut self, arena: &mut Arena, class: usize, item: Handle);
+    /// Whether an item was read lately.
+    fn is_hot(&self, arena: &Arena, item: Handle) -> bool;
+    /// Gives the place of an item in its queue to a copy of it, in another chunk of its class.
+    fn moved(&mut self, arena: &mut Arena, class: usize, from: Handle, to: Handle);
     /// The item of a class that should be evicted next. It stays in its queue until
     /// [`Policy::remove`]. Items for which `pinned` holds are skipped.
     fn victim(
@@ -90,6 +94,21 @@ impl List {
             arena.set_u32(next, PREV, prev);
         }
         self.len -= 1;
+    }
+
+    /// Puts a copy of an item in the item's place.
+    fn moved(&mut self, arena: &mut Arena, from: Handle, to: Handle) {
+        let (prev, next) = (arena.u32(from, PREV), arena.u32(from, NEXT));
+        if prev == 0 {
+            self.head = to;
+        } else {
+            arena.set_u32(prev, NEXT, to);
+        }
+        if next == 0 {
+            self.tail = to;
+        } else {
+            arena.set_u32(next, PREV, to);
+        }
     }
 
     /// The items, oldest first.

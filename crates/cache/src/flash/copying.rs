@@ -9,7 +9,7 @@ use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
 use super::Flash;
 use crate::index::Slot;
-use crate::record::{self, At, Header, RECORD_HEADER};
+use crate::record::{self, At, FlashHead, Header, RECORD_HEADER};
 use crate::types::FRAME_PAGES;
 
 /// A record larger than a frame that is being copied.
@@ -42,7 +42,7 @@ impl Copying {
             header,
             from,
             at,
-            pages: (at + header.record_len()).div_ceil(PAGE_SIZE) as u64,
+            pages: (at + header.flash_len()).div_ceil(PAGE_SIZE) as u64,
             to,
             room: 0,
             placed: 0,
@@ -79,7 +79,7 @@ impl Copying {
     }
     /// Whether all of it is placed.
     pub fn is_placed(&self) -> bool {
-        self.placed == self.header.record_len()
+        self.placed == self.header.flash_len()
     }
     /// Position and pages of the piece to read next.
     pub(super) fn next_piece(&self) -> (u64, u64) {
@@ -106,7 +106,7 @@ impl Copying {
             self.failed = !whole;
         }
         let len = pages as usize * PAGE_SIZE - from;
-        let end = from + len.min(self.header.record_len() - self.placed);
+        let end = from + len.min(self.header.flash_len() - self.placed);
         self.read += pages;
         self.piece = Some((frame, from, end));
         !self.failed
@@ -140,8 +140,8 @@ impl Flash {
             let bytes = &frame[from..from + len];
             if copying.placed == 0 {
                 let generation = log.generation(copying.to);
-                let head = copied_head(bytes, copying.slot, generation);
-                log.put(copying.to, 0, &head);
+                let mut head = copied_head(bytes, copying.slot, generation);
+                log.put(copying.to, 0, head.finish());
                 log.put(copying.to, RECORD_HEADER, &bytes[RECORD_HEADER..]);
             } else {
                 log.put(copying.to, copying.placed, bytes);
@@ -166,13 +166,17 @@ pub(crate) fn read_mark(header: &Header, slot: Slot) -> Header {
 /// The header of a record at its new place; `bytes` are the record's first bytes. The checksum is
 /// computed from the old one and the change of the header. The rest of the record is not read, so
 /// damage there stays detectable.
-fn copied_head(bytes: &[u8], slot: Slot, generation: u32) -> [u8; RECORD_HEADER] {
+fn copied_head(bytes: &[u8], slot: Slot, generation: u32) -> FlashHead {
     let old = Header::read(bytes);
-    let text = &bytes[RECORD_HEADER..old.prefix_len()];
-    let mut head = record::flash_head(&read_mark(&old, slot), generation, text);
-    let heads = crc32c::crc32c(&bytes[4..RECORD_HEADER]) ^ crc32c::crc32c(&head[4..]);
-    let crc = crc32c::crc32c_combine(heads, old.crc, old.record_len() - RECORD_HEADER);
-    head[..4].copy_from_slice(&crc.to_le_bytes());
+    let text = &bytes[RECORD_HEADER..old.flash_prefix()];
+    let mut head = FlashHead::new(&read_mark(&old, slot), generation, text);
+    let heads = crc32c::crc32c(&bytes[..RECORD_HEADER - 4]) ^ head.crc();
+    let body = old.flash_len() - RECORD_HEADER;
+    head.set_crc(crc32c::crc32c_combine(
+        heads,
+        record::answer_crc(bytes),
+        body,
+    ));
     head
 }
 
@@ -182,31 +186,31 @@ mod tests {
 
     #[test]
     fn a_checksum_follows_its_header_to_another_place() {
-        let mut header = Header::read(&[0; 32]);
-        (header.value_len, header.key_len, header.cas) = (300_000, 3, 77);
-        let mut record = vec![0; header.record_len()];
-        let at = record::write_prefix(&mut record, &header, b"key");
-        for (n, byte) in record[at..].iter_mut().enumerate() {
+        let header = Header::new(3, 300_000, 0, 0, 77);
+        let mut dram = vec![0; header.dram_len()];
+        let at = record::write_prefix(&mut dram, &header, b"key");
+        for (n, byte) in dram[at..].iter_mut().enumerate() {
             *byte = (n * n) as u8;
         }
-        let place = |record: &mut [u8], head: [u8; RECORD_HEADER]| {
-            record[..RECORD_HEADER].copy_from_slice(&head);
+        let body = dram.split_off(header.head_len());
+        let mut head = FlashHead::new(&header, 5, &body[..at - header.head_len()]);
+        head.append(&body);
+        let mut record = [head.finish(), &body].concat();
+        let whole = |record: &[u8], generation| {
+            let header = Header::read(record);
+            record::head_intact(record, &header, generation) && record::intact(record, &header)
         };
-        let head = record::flash_head(&header, 5, &record[RECORD_HEADER..at]);
-        place(&mut record, head);
-        let crc = crc32c::crc32c(&record[4..]);
-        record[..4].copy_from_slice(&crc.to_le_bytes());
-        assert!(record::intact(&record));
+        let place = |record: &mut [u8], mut head: FlashHead| {
+            record[..RECORD_HEADER].copy_from_slice(head.finish());
+        };
+        assert!(whole(&record, 5));
         let head = copied_head(&record[..PAGE_SIZE], Slot(0).with_hot(2), 9);
         place(&mut record, head);
-        let moved = Header::read(&record);
-        assert!(record::intact(&record) && moved.fetched());
-        assert!(
-            record::head_intact(&record, &moved, 9) && !record::head_intact(&record, &moved, 5)
-        );
+        assert!(whole(&record, 9) && !whole(&record, 5));
+        assert!(Header::read(&record).fetched());
         record[200_000] ^= 1;
         let head = copied_head(&record[..PAGE_SIZE], Slot(0), 10);
         place(&mut record, head);
-        assert!(!record::intact(&record), "damage is not covered up");
+        assert!(!whole(&record, 10), "damage is not covered up");
     }
 }

@@ -12,8 +12,8 @@ use crate::record::RECORD_ALIGN;
 
 /// The most open pages.
 const MOST: usize = 32;
-/// A page with less room than this is closed: no record is smaller.
-pub(crate) const SMALLEST_RECORD: usize = 48;
+/// A page with less room than this is closed: hardly a record is smaller.
+pub(crate) const SMALLEST_RECORD: usize = 32;
 
 #[derive(Debug)]
 struct OpenPage {

@@ -9,6 +9,7 @@ use senko_io::{PAGE_SIZE, PageBuf};
 use crate::arena::Handle;
 use crate::index::Slot;
 use crate::key::{Key, MAX_KEY};
+use crate::record::RECORD_HEADER;
 use crate::types::{FRAME_PAGES, Want};
 
 /// The state of a read.
@@ -133,8 +134,12 @@ impl ReadOp {
         let large = self.large.as_mut().expect("a large read has its item");
         let len = (self.pages as usize * PAGE_SIZE - offset).min(large.total - large.have);
         let piece = &frame[offset..offset + len];
-        let skip = if large.have == 0 { 4 } else { 0 };
-        large.crc = crc32c::crc32c_append(large.crc, &piece[skip..]);
+        if large.have == 0 {
+            large.crc = crc32c::crc32c(&piece[..RECORD_HEADER - 4]);
+            large.crc = crc32c::crc32c_append(large.crc, &piece[RECORD_HEADER..]);
+        } else {
+            large.crc = crc32c::crc32c_append(large.crc, piece);
+        }
         let at = large.have;
         large.have += len;
         let left = large.total - large.have;

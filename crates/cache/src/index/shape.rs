@@ -9,7 +9,7 @@ use crate::arena::{Arena, Handle};
 /// times as many. Large segments have nearly the same load, so few must grow before the wave comes.
 /// Behind the wave, pages are freed one by one.
 const PLANNED_SLOTS: u64 = 4096;
-const PLANNED_RECORD: u64 = 320;
+const PLANNED_RECORD: u64 = 160;
 
 impl Shape {
     /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory.

@@ -116,9 +116,9 @@ impl Shard {
         let FrameMatch::At(at, header) = found else {
             return Fetched::Changed;
         };
-        let end = at + header.record_len();
+        let end = at + header.flash_len();
         let intact = match run.get(at..end) {
-            Some(bytes) => record::intact(bytes),
+            Some(bytes) => record::intact(bytes, &header),
             None => read.want == Want::Header,
         };
         if !intact || record::expired(header.expiry, self.now()) {

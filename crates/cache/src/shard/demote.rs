@@ -9,11 +9,10 @@
 use senko_io::{PAGE_SIZE, Queue};
 
 use crate::arena::{Handle, LINKED};
-use crate::dram::item::ITEM_HEADER;
 use crate::flash::admission::Refusal;
 use crate::flash::log::NoPlace;
 use crate::index::Slot;
-use crate::record::{self, RECORD_HEADER};
+use crate::record::{self, FlashHead, Header};
 use crate::shard::Shard;
 use crate::types::{AllocError, ItemRef};
 
@@ -25,7 +24,7 @@ pub(crate) struct Streamed {
     position: u64,
     total: usize,
     put: usize,
-    header: [u8; RECORD_HEADER],
+    head: FlashHead,
 }
 
 impl Shard {
@@ -65,7 +64,7 @@ impl Shard {
         if self.leave_clean(item, hash) {
             return Ok(());
         }
-        let len = header.record_len();
+        let len = header.flash_len();
         let Some(n) = self.flash.choose_log() else {
             self.stats.drops_error += u64::from(!self.flash.logs().is_empty());
             self.drop_evicted(item, hash, header.fetched());
@@ -152,7 +151,7 @@ impl Shard {
             .dram
             .arena()
             .header(item)
-            .record_len()
+            .flash_len()
             .div_ceil(PAGE_SIZE) as u64;
         if self.keeps_all() {
             let waits = self.may_wait(queue, n, pages, why);
@@ -203,13 +202,15 @@ impl Shard {
         let (position, offset) = if len <= PAGE_SIZE {
             log.place_small(len, tag)?
         } else {
-            log.place_large(len, self.dram.arena().header(item).prefix_len(), tag)?
+            log.place_large(len, self.dram.arena().header(item).flash_prefix(), tag)?
         };
-        let head = self.flash_header(n, item, len, position);
+        let mut head = self.flash_head(n, item, position);
+        let (from, to) = (head.header().head_len(), head.header().dram_len());
         let log = self.flash.log_mut(n);
-        log.put(position, offset, &head);
-        let mut at = offset + RECORD_HEADER;
-        self.dram.arena().pieces(item, RECORD_HEADER, len, |piece| {
+        let head = head.finish();
+        log.put(position, offset, head);
+        let mut at = offset + head.len();
+        self.dram.arena().pieces(item, from, to, |piece| {
             log.put(position, at, piece);
             at += piece.len();
         });
@@ -217,28 +218,17 @@ impl Shard {
         Ok(position)
     }
 
-    /// The header of an item's record for a position on flash, including the checksum.
-    fn flash_header(
-        &self,
-        n: usize,
-        item: Handle,
-        len: usize,
-        position: u64,
-    ) -> [u8; RECORD_HEADER] {
-        let mut header = self.dram.arena().header(item);
-        header.access = record::coarse_access(self.dram.arena().access(item));
-        let text = self.dram.arena().bytes(
-            item,
-            ITEM_HEADER + RECORD_HEADER,
-            header.prefix_len() - RECORD_HEADER,
-        );
-        let mut bytes = record::flash_head(&header, self.flash.log(n).generation(position), text);
-        let mut crc = crc32c::crc32c(&bytes[4..]);
-        self.dram.arena().pieces(item, RECORD_HEADER, len, |piece| {
-            crc = crc32c::crc32c_append(crc, piece);
-        });
-        bytes[..4].copy_from_slice(&crc.to_le_bytes());
-        bytes
+    /// Head and checksums of an item's record for a position on flash.
+    fn flash_head(&self, n: usize, item: Handle, position: u64) -> FlashHead {
+        let arena = self.dram.arena();
+        let mut header = arena.header(item);
+        header.access = record::coarse_access(arena.access(item));
+        let generation = self.flash.log(n).generation(position);
+        let (from, value) = (header.head_len(), header.dram_prefix());
+        let text = arena.bytes(item, arena.header_len(item) + from, value - from);
+        let mut head = FlashHead::new(&header, generation, text);
+        arena.pieces(item, from, header.dram_len(), |piece| head.append(piece));
+        head
     }
 
     /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the
@@ -248,11 +238,7 @@ impl Shard {
             self.index.remove(pos);
             self.stats.tag_drops += 1;
         }
-        let dram = self.index.dram_slot(hash, item);
-        let (pos, _) = self
-            .index
-            .find(hash, |s| s == dram)
-            .expect("a linked item has a slot (SHARD-1)");
+        let pos = self.slot_of(item, hash);
         self.index.set(pos, slot);
         self.dram.release(item);
     }
@@ -300,7 +286,7 @@ impl Shard {
             self.refuse(item, hash, refusal);
             return Ok(());
         }
-        let header = self.flash_header(n, item, len, position);
+        let head = self.flash_head(n, item, position);
         self.pin(ItemRef(item));
         self.stream = Some(Streamed {
             item,
@@ -308,7 +294,7 @@ impl Shard {
             position,
             total: len,
             put: 0,
-            header,
+            head,
         });
         self.pump_stream(queue);
         if self.stream.is_some() {
@@ -331,17 +317,19 @@ impl Shard {
             let to = (s.put + pages as usize * PAGE_SIZE).min(s.total);
             let mut offset = 0;
             if s.put == 0 {
-                self.flash.log_mut(s.log).put(position, 0, &s.header);
-                offset = RECORD_HEADER;
+                let head = s.head.finish();
+                self.flash.log_mut(s.log).put(position, 0, head);
+                offset = head.len();
             }
             let log = self.flash.log_mut(s.log);
-            self.dram
-                .arena()
-                .pieces(s.item, s.put + offset, to, |piece| {
-                    log.put(position, offset, piece);
-                    offset += piece.len();
-                });
-            s.put = to;
+            // DRAM has the record without its checksums.
+            let sums = s.head.header().sums_len();
+            let (from, to) = (s.put + offset - sums, to - sums);
+            self.dram.arena().pieces(s.item, from, to, |piece| {
+                log.put(position, offset, piece);
+                offset += piece.len();
+            });
+            s.put = to + sums;
             self.flash.settle(queue, s.log);
         }
         self.stream = None;
@@ -367,10 +355,9 @@ impl Shard {
             return;
         }
         let header = self.dram.arena().header(s.item);
-        let written = record::Header::read(&s.header);
         // A read of the item meanwhile changes nothing that flash must know.
-        let parts = |h: &record::Header| (h.cas, h.expiry, h.flags, h.marks | record::FETCHED);
-        let same = parts(&header) == parts(&written);
+        let parts = |h: &Header| (h.cas, h.expiry, h.flags, h.marks() | record::FETCHED);
+        let same = parts(&header) == parts(s.head.header());
         self.stats.admitted_bytes += s.total as u64;
         let hash = self.item_hash(s.item);
         let page = self.flash.log(s.log).place_of(s.position);
@@ -413,7 +400,7 @@ impl Shard {
         if self.leave_clean(item, hash) {
             return Ok(());
         }
-        let len = header.record_len();
+        let len = header.flash_len();
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         if self.flash.admitter_mut().affords(len) {
             for _ in 0..self.flash.logs().len() {

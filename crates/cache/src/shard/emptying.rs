@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A page of DRAM is emptied: all of its items leave, so that it can serve another size class or
-//! the index.
+//! A page of DRAM is emptied: all of its items go elsewhere, so that it can serve another size
+//! class or the index.
+//!
+//! An item that was read lately moves to another chunk of its class, and keeps its place in the
+//! policy's queue. If no chunk is free, the item that the policy chooses leaves DRAM. The other
+//! items of the page leave, and so does every item of several chunks. If nothing is evicted (`-M`),
+//! all of them leave, for flash.
 //!
 //! A page holds up to ten thousand items, and each of them may have to be copied to a write buffer.
 //! So a page is emptied some items at a time, by the allocations and ticks that come by. None of
@@ -74,8 +79,9 @@ impl Shard {
         });
     }
 
-    /// Evicts at most `most` items of the page that is being emptied. If there is none, but items
-    /// use more memory than they may, it begins with a page of the class whose items stay longest.
+    /// Frees the chunks of at most `most` items of the page that is being emptied. If there is
+    /// none, but items use more memory than they may, it begins with a page of the class whose
+    /// items stay longest.
     pub(super) fn empty_some<Q: Queue>(&mut self, queue: &mut Q, most: usize) {
         if self.config.no_evict {
             return;
@@ -99,8 +105,8 @@ impl Shard {
         self.dram.alloc_emptied(emptying.page)
     }
 
-    /// Evicts at most `most` items of the page that is being emptied. Returns whether the page is
-    /// free now.
+    /// Frees the chunks of at most `most` items of the page that is being emptied. Returns whether
+    /// the page is free now.
     fn empty_on<Q: Queue>(&mut self, queue: &mut Q, most: usize) -> Result<bool, AllocError> {
         let Some(mut now) = self.emptying.take() else {
             return Ok(false);
@@ -124,10 +130,13 @@ impl Shard {
                 _ => chunk,
             };
             if arena.state(item) == LINKED && arena.pins(item) == 0 {
-                left -= 1;
-                if let Err(error) = self.evict(queue, item) {
-                    self.emptying = Some(now);
-                    return Err(error);
+                match self.vacate(queue, item, now.class, &mut left) {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(error) => {
+                        self.emptying = Some(now);
+                        return Err(error);
+                    }
                 }
             }
             now.next += 1;
@@ -139,6 +148,50 @@ impl Shard {
         self.emptied_in_vain = 0;
         self.stats.slab_moves += 1;
         Ok(true)
+    }
+
+    /// Frees the chunk of an item in a page that is being emptied. A hot item goes to a free chunk
+    /// of the class, or to that of the item that the policy chooses to leave DRAM. Returns whether
+    /// the chunk is free. It is not if the chosen items lay in that page too, until `left` is 0.
+    fn vacate<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        item: Handle,
+        class: usize,
+        left: &mut usize,
+    ) -> Result<bool, AllocError> {
+        let whole = self.dram.arena().next_in_chain(item) == 0;
+        let moves = whole && !self.is_dead(item) && self.dram.is_hot(item);
+        if moves && let Some(chunk) = self.dram.alloc_in_pages(class) {
+            *left -= 1;
+            self.relocate(item, chunk);
+            return Ok(true);
+        }
+        while *left > 0 {
+            let victim = moves
+                .then(|| self.next_victim(class))
+                .flatten()
+                .unwrap_or(item);
+            *left -= 1;
+            self.evict(queue, victim)?;
+            if victim == item {
+                return Ok(true);
+            }
+            if let Some(chunk) = self.dram.alloc_in_pages(class) {
+                self.relocate(item, chunk);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Moves an item of one chunk to a free chunk of its class.
+    fn relocate(&mut self, item: Handle, chunk: Handle) {
+        self.dram.copy_item(item, chunk);
+        let hash = self.item_hash(chunk);
+        let pos = self.slot_of(item, hash);
+        self.index.set(pos, self.index.dram_slot(hash, chunk));
+        self.dram.moved(item, chunk);
     }
 
     /// Frees a page of some class at once: of the class whose items stay longest, otherwise of any.
@@ -163,7 +216,7 @@ impl Shard {
         })
     }
 
-    /// Evicts all items of one page of a class: the page of its oldest item, or another if an item
+    /// Empties one page of a class at once: the page of its oldest item, or another if an item
     /// there can't move.
     fn empty_a_page<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<bool, AllocError> {
         let oldest = self
@@ -182,7 +235,7 @@ impl Shard {
         Ok(false)
     }
 
-    /// Evicts the items of a page; false if the page has a draft or a pinned item.
+    /// Empties a page; false if the page has a draft or a pinned item.
     fn empty_page<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -209,7 +262,22 @@ impl Shard {
         if !(0..cut).all(|n| movable(self.dram.arena().chunk_of(page, n, class))) {
             return Ok(false);
         }
-        for n in 0..cut {
+        if self.keeps_all() {
+            return self.empty_chunks(queue, page, class);
+        }
+        self.dram.set_emptied(page, true);
+        let emptied = self.empty_chunks(queue, page, class);
+        self.dram.set_emptied(page, false);
+        emptied
+    }
+
+    fn empty_chunks<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        page: usize,
+        class: usize,
+    ) -> Result<bool, AllocError> {
+        for n in 0..self.dram.arena().cut_of(page) {
             // The page may be freed with its last chunk.
             if self.dram.release_if_empty(page) {
                 return Ok(true);
@@ -220,7 +288,13 @@ impl Shard {
                 CHAINED => self.dram.arena().owner(chunk),
                 _ => continue,
             };
-            match self.evict(queue, item) {
+            let vacated = if self.keeps_all() {
+                self.evict(queue, item)
+            } else {
+                let done = self.vacate(queue, item, class, &mut { usize::MAX });
+                done.map(|_| ())
+            };
+            match vacated {
                 // Another item of this page took the last room on flash, or has the same tag as
                 // this item (KEEP-3).
                 Err(AllocError::OutOfMemory) if self.keeps_all() => return Ok(false),

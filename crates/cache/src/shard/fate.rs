@@ -6,7 +6,7 @@ use senko_io::{PAGE_SIZE, Queue};
 
 use crate::index::{Index, Slot};
 use crate::key::Key;
-use crate::record::{self, Header, RECORD_HEADER};
+use crate::record::{self, FlashHead, Header};
 use crate::shard::Shard;
 
 /// The fate of a record in the oldest region.
@@ -53,7 +53,7 @@ impl Shard {
         };
         let live = !record::expired(header.expiry, self.now)
             && !self.flash.log(n).is_invalid_for_good(position);
-        let room = self.flash.reclaim(n).reinserted() + header.record_len()
+        let room = self.flash.reclaim(n).reinserted() + header.flash_len()
             <= self.flash.reinsertion_room(n);
         let hot = slot.hot() > 0 && self.config.reinsert && room;
         if live && (hot || self.keeps_all()) {
@@ -81,20 +81,21 @@ impl Shard {
         header: &Header,
         bytes: &[u8],
     ) {
-        let len = header.record_len();
+        let len = header.flash_len();
         let (log, tag) = (self.flash.log_mut(n), self.index.tag(hash));
         let placed = if len <= PAGE_SIZE {
             log.place_small(len, tag)
         } else {
-            log.place_large(len, header.prefix_len(), tag)
+            log.place_large(len, header.flash_prefix(), tag)
         };
         let (position, offset) = placed.expect("room was asked for");
-        let text = &bytes[RECORD_HEADER..header.prefix_len()];
-        let mut head = record::flash_head(header, log.generation(position), text);
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&head[4..]), &bytes[RECORD_HEADER..]);
-        head[..4].copy_from_slice(&crc.to_le_bytes());
-        log.put(position, offset, &head);
-        log.put(position, offset + RECORD_HEADER, &bytes[RECORD_HEADER..]);
+        let body = &bytes[header.flash_body()..];
+        let text = &bytes[header.flash_body()..header.flash_prefix()];
+        let mut head = FlashHead::new(header, log.generation(position), text);
+        head.append(body);
+        let head = head.finish();
+        log.put(position, offset, head);
+        log.put(position, offset + head.len(), body);
         self.flash.settle(queue, n);
         let (pos, _) = self
             .index
@@ -113,7 +114,7 @@ impl Shard {
         hash: u64,
         header: &Header,
     ) -> Slot {
-        let len = header.record_len();
+        let len = header.flash_len();
         self.stats.reinsertions += 1;
         self.stats.reinserted_bytes += len as u64;
         let page = self.flash.log(n).place_of(position);

@@ -20,11 +20,10 @@
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
 use crate::arena::Handle;
-use crate::dram::item::ITEM_HEADER;
 use crate::flash::read::Stage;
 use crate::index::{Pos, Slot};
 use crate::key::Key;
-use crate::record::{self, At, Header, RECORD_HEADER};
+use crate::record::{self, ANSWER_HEAD, ANSWER_SUMS, At, Header, RECORD_HEADER};
 use crate::shard::Shard;
 use crate::types::{
     AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
@@ -253,14 +252,14 @@ impl Shard {
                 return Step::Ended(self.forget(n));
             }
         };
-        let total = header.record_len();
+        let total = header.flash_len();
         let whole = at + total <= run.len();
         if want != Want::Header && !whole && slot.len() != 0 {
             // The slot knows the length of the record.
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.forget(n));
         }
-        if whole && !record::intact(&run[at..at + total]) {
+        if whole && !record::intact(&run[at..at + total], &header) {
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.forget(n));
         }
@@ -307,10 +306,10 @@ impl Shard {
                 break;
             };
             let key = record::key_at(page, at, &header);
-            let total = header.record_len();
+            let total = header.flash_len();
             end = record::next_offset(at, total).min(PAGE_SIZE);
             let hash = Key::new(key, self.config.hash_seed).hash;
-            let whole = at + total > page.len() || record::intact(&page[at..at + total]);
+            let whole = at + total > page.len() || record::intact(&page[at..at + total], &header);
             if self.index.find_same(hash, slot).is_some()
                 && record::head_intact(&page[at..], &header, generation)
                 && whole
@@ -320,7 +319,7 @@ impl Shard {
                 listed = Some(Box::new(Listed {
                     key: key.to_vec(),
                     meta: self.flash_meta(&header, slot),
-                    footprint: ITEM_HEADER + total,
+                    footprint: header.dram_len() + self.words(header.dram_len()).header(),
                 }));
             }
         }
@@ -336,9 +335,11 @@ impl Shard {
         slot: Slot,
     ) -> Fetched {
         self.stats.flash_hits += 1;
-        let value_at = at + header.prefix_len();
+        let value_at = at + header.flash_prefix();
         Fetched::Answer(FlashItem {
-            answer: at + RECORD_HEADER..at + header.record_len(),
+            answer: header
+                .has_answer()
+                .then(|| at + RECORD_HEADER..at + header.flash_len()),
             value: value_at..value_at + header.value_len as usize,
             meta: self.flash_meta(header, slot),
             buf: frame,
@@ -364,8 +365,11 @@ impl Shard {
         if self.index.find_same(hash, slot).is_none() {
             return Ok(None);
         }
-        let item = self.take_item(queue, bytes.len())?;
-        self.dram.put(item, 0, bytes);
+        let header = Header::read(bytes);
+        let (head, len) = (header.head_len(), header.dram_len());
+        let item = self.take_item(queue, len)?;
+        self.dram.put(item, 0, &bytes[..head]);
+        self.dram.put(item, head, &bytes[header.flash_body()..]);
         Ok(self.adopt(n, item))
     }
 
@@ -393,6 +397,7 @@ impl Shard {
             record::exact_access(coarse, self.now)
         };
         self.dram.set_access(item, access);
+        self.dram.set_epoch(item, self.epoch);
         if want == Want::Answer || slot.hot() > 0 {
             self.dram.mark_fetched(item);
         }
@@ -417,7 +422,8 @@ impl Shard {
             // It must not wait for memory: reclaim frees memory and may be waiting for this read.
             return Step::Ended(Fetched::Changed);
         }
-        let item = match self.take_item(queue, total) {
+        let len = Header::read(&frame[at..]).dram_len();
+        let item = match self.take_item(queue, len) {
             Ok(item) => item,
             Err(AllocError::Busy) => return Step::Parked(frame),
             Err(_) if self.flash.read(n).want() == Want::Resident => {
@@ -430,7 +436,7 @@ impl Shard {
                 return Step::Ended(Fetched::Absent);
             }
         };
-        let crc = Header::read(&frame[at..]).crc;
+        let crc = record::answer_crc(&frame[at..]);
         self.flash.read_mut(n).begin_large(item, total, crc);
         self.next_piece(queue, n, frame, at)
     }
@@ -463,8 +469,14 @@ impl Shard {
         let log = op.log();
         let piece = op.next_piece(&frame, offset);
         let (item, left) = (piece.item, piece.left);
-        self.dram
-            .put(item, piece.at, &frame[offset..offset + piece.len]);
+        let bytes = &frame[offset..offset + piece.len];
+        // DRAM has the record without its checksums.
+        if piece.at == 0 {
+            self.dram.put(item, 0, &bytes[..ANSWER_HEAD]);
+            self.dram.put(item, ANSWER_HEAD, &bytes[RECORD_HEADER..]);
+        } else {
+            self.dram.put(item, piece.at - ANSWER_SUMS, bytes);
+        }
         if left > 0 && self.flash.log(log).health().is_out() {
             self.stats.flash_misses_out += 1;
             return Step::Ended(self.forget(n));
@@ -500,7 +512,7 @@ pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> FrameMatch
         let at = record::skip_gap(run, end, PAGE_SIZE);
         match record::peek(run, at, PAGE_SIZE) {
             At::Record(header) => {
-                let len = header.record_len();
+                let len = header.flash_len();
                 if record::key_at(run, at, &header) == key {
                     let intact = record::head_intact(&run[at..], &header, generation);
                     return if intact {

@@ -39,14 +39,14 @@ impl Shard {
             let position = walk.first + (walk.at / PAGE_SIZE) as u64;
             let records = records_of(run, generation);
             let mut pages = 1;
-            let several = |&&(at, header): &&(usize, Header)| at + header.record_len() > PAGE_SIZE;
+            let several = |&&(at, header): &&(usize, Header)| at + header.flash_len() > PAGE_SIZE;
             let large = records.last().filter(several).copied();
             let small = &records[..records.len() - usize::from(large.is_some())];
             let mut copy = None;
             if let Some((at, header)) = large
                 && let Fate::Reinsert(slot, hash) = self.fate(n, run, at, &header, position)
             {
-                let end = at + header.record_len();
+                let end = at + header.flash_len();
                 pages = end.div_ceil(PAGE_SIZE);
                 if let Some(bytes) = run.get(at..end) {
                     let moved = self.move_record(queue, n, slot, hash, &header, bytes);
@@ -67,7 +67,7 @@ impl Shard {
                 let Fate::Reinsert(slot, hash) = self.fate(n, run, at, &header, position) else {
                     continue;
                 };
-                let bytes = &run[at..at + header.record_len()];
+                let bytes = &run[at..at + header.flash_len()];
                 let moved = self.move_record(queue, n, slot, hash, &header, bytes);
                 if matches!(moved, Moved::Waits) {
                     self.flash.reclaim_mut(n).walk_waits(walk);
@@ -75,7 +75,7 @@ impl Shard {
                 }
             }
             if let Some((slot, hash, at, header)) = copy {
-                let Some(to) = self.begin_copy(queue, n, header.record_len()) else {
+                let Some(to) = self.begin_copy(queue, n, header.flash_len()) else {
                     self.flash.reclaim_mut(n).walk_waits(walk);
                     return false;
                 };
@@ -100,7 +100,7 @@ impl Shard {
         header: &Header,
         bytes: &[u8],
     ) -> Moved {
-        if !record::intact(bytes) {
+        if !record::intact(bytes, header) {
             self.stats.flash_checksum_errors += 1;
             self.drop_flash_slot(hash, slot);
             return Moved::Done;
@@ -199,7 +199,7 @@ fn records_of(run: &[u8], generation: u32) -> Vec<(usize, Header)> {
             break;
         }
         records.push((at, header));
-        end = record::next_offset(at, header.record_len());
+        end = record::next_offset(at, header.flash_len());
     }
     records
 }

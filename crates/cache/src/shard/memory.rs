@@ -8,7 +8,7 @@
 use senko_io::Queue;
 
 use crate::arena::{Handle, MAX_CHUNK};
-use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
+use crate::dram::item::CHAIN_HEADER;
 use crate::shard::Shard;
 use crate::types::AllocError;
 
@@ -19,16 +19,17 @@ const MOST_VICTIMS: usize = 4096;
 const EMPTIED_BY_ALLOCATION: usize = 8;
 
 impl Shard {
-    /// Chunks for a record of `len` bytes, as an item whose header is not yet written.
+    /// Chunks for a record of `len` bytes in DRAM, as an item whose record is not yet written.
     pub(crate) fn take_item<Q: Queue>(
         &mut self,
         queue: &mut Q,
         len: usize,
     ) -> Result<Handle, AllocError> {
-        let first_class = self.dram.arena().item_class(len);
+        let words = self.words(len);
+        let first_class = self.dram.arena().item_class(len, words);
         let item = self.take_chunk(queue, first_class)?;
-        self.dram.init_item(item, self.now, self.epoch);
-        let mut left = len.saturating_sub(MAX_CHUNK - ITEM_HEADER);
+        self.dram.init_item(item, self.now, words);
+        let mut left = len.saturating_sub(MAX_CHUNK - words.header());
         let mut last = item;
         while left > 0 {
             let class = self

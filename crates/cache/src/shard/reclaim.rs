@@ -94,7 +94,7 @@ impl Shard {
                     continue;
                 }
             };
-            let len = header.record_len();
+            let len = header.flash_len();
             let position = walk.first + page as u64;
             let next_at = page * PAGE_SIZE
                 + if in_page + len > PAGE_SIZE {
@@ -146,9 +146,9 @@ impl Shard {
         header: &Header,
         bytes: Option<&[u8]>,
     ) -> bool {
-        let len = header.record_len();
+        let len = header.flash_len();
         let pages = len.div_ceil(PAGE_SIZE) as u64;
-        let mut place = bytes.filter(|b| record::intact(b));
+        let mut place = bytes.filter(|b| record::intact(b, header));
         if place.is_some() {
             match self.flash.room_now(queue, n, pages, 0) {
                 Ok(()) => {}

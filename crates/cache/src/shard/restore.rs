@@ -38,8 +38,8 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Queue, SharedFile};
 
-use crate::arena::{Arena, LINKED, STATE_AT, UNIT};
-use crate::dram::item::{FLASH, ITEM_HEADER};
+use crate::arena::{Arena, UNIT};
+use crate::dram::item::{COPY, is_linked_copy};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
 use crate::shard::Shard;
@@ -444,16 +444,14 @@ impl Places<'_> {
 fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
     for slot in slots.iter_mut().filter(|slot| slot.is_dram()) {
         let at = (places.shape.handle(*slot) as usize).wrapping_sub(1) * UNIT;
-        let head = at
-            .checked_add(ITEM_HEADER)
-            .and_then(|end| items.get(at..end));
+        let head = at.checked_add(COPY + 8).and_then(|end| items.get(at..end));
         *slot = head.map_or(Slot::EMPTY, |head| {
             let copy = Slot(u64::from_le_bytes(
-                head[FLASH..FLASH + 8].try_into().expect("8 bytes"),
+                head[COPY..].try_into().expect("8 bytes"),
             ));
             // A slot is removed before its item is, so this is the slot's item. Its tag confirms
             // that.
-            let mine = head[STATE_AT] == LINKED
+            let mine = is_linked_copy(head)
                 && copy.is_flash()
                 && places.shape.tag_of(copy) == places.shape.tag_of(*slot);
             if mine { copy.with_hot(1) } else { Slot::EMPTY }

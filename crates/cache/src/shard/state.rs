@@ -3,7 +3,8 @@
 //! it lies, who holds it.
 
 use crate::arena::Handle;
-use crate::index::Slot;
+use crate::dram::item::Words;
+use crate::index::{Pos, Slot};
 use crate::key::Key;
 use crate::record::{self, Meta};
 use crate::shard::Shard;
@@ -13,8 +14,7 @@ impl Shard {
     /// Expired, or flushed.
     #[inline]
     pub(crate) fn is_dead(&self, item: Handle) -> bool {
-        self.dram.arena().epoch(item) != self.epoch
-            || record::expired(self.dram.arena().item_expiry(item), self.now)
+        record::is_dead(self.dram.arena().head(item), self.epoch, self.now)
     }
 
     /// The log and position of a flash slot; `None` if the record there was reclaimed or flushed
@@ -41,6 +41,19 @@ impl Shard {
         self.index.remove(pos);
         self.copy_died(slot);
         true
+    }
+
+    /// The words of a new item with a record of this length in DRAM. With flash each item has room
+    /// for a copy, so that a promoted item has the class that it had before.
+    pub(crate) fn words(&self, dram_len: usize) -> Words {
+        Words::of(dram_len, !self.config.flash.is_empty())
+    }
+
+    /// The slot of a linked item.
+    pub(crate) fn slot_of(&self, item: Handle, hash: u64) -> Pos {
+        let dram = self.index.dram_slot(hash, item);
+        let found = self.index.find(hash, |slot| slot == dram);
+        found.expect("a linked item has a slot (SHARD-1)").0
     }
 
     pub fn meta(&self, item: ItemRef) -> Meta {

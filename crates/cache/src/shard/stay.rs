@@ -36,7 +36,7 @@ pub(crate) struct Leaving<'a> {
 impl Leaving<'_> {
     /// Whether an item that has no pins must stay in DRAM.
     pub fn must_stay(&self, arena: &Arena, item: Handle) -> bool {
-        if arena.epoch(item) != self.epoch || record::expired(arena.item_expiry(item), self.now) {
+        if record::is_dead(arena.head(item), self.epoch, self.now) {
             return false;
         }
         let hash = Key::new(arena.item_key(item), self.seed).hash;
@@ -46,7 +46,7 @@ impl Leaving<'_> {
         if arena.flash_copy(item) != Slot::EMPTY {
             return false;
         }
-        let pages = arena.header(item).record_len().div_ceil(PAGE_SIZE) as u64;
+        let pages = arena.header(item).flash_len().div_ceil(PAGE_SIZE) as u64;
         !self.takes || self.logs.iter().all(|log| pages > log.most_pages())
     }
 }

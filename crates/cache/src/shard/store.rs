@@ -25,18 +25,48 @@ impl Shard {
         expiry: u32,
         value_len: usize,
     ) -> Result<Draft, AllocError> {
-        let header = Header {
-            crc: 0,
-            head_crc: 0,
-            cas: 0,
-            expiry,
+        let len = u32::try_from(value_len).map_err(|_| AllocError::TooLarge)?;
+        let header = Header::new(
+            key.bytes.len() as u8,
+            len,
             flags,
-            value_len: u32::try_from(value_len).map_err(|_| AllocError::TooLarge)?,
-            key_len: key.bytes.len() as u8,
-            marks: 0,
-            access: 0,
-        };
-        let len = header.record_len();
+            expiry,
+            self.next_cas_most(),
+        );
+        self.alloc_for(queue, key, header)
+    }
+
+    /// As [`Shard::alloc`], for an item that gets a CAS value from the client, or may get another
+    /// expiry before it is linked.
+    ///
+    /// # Errors
+    /// See [`AllocError`].
+    pub fn alloc_wide<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        key: &Key<'_>,
+        flags: u32,
+        expiry: u32,
+        value_len: usize,
+    ) -> Result<Draft, AllocError> {
+        let len = u32::try_from(value_len).map_err(|_| AllocError::TooLarge)?;
+        let mut header = Header::new(key.bytes.len() as u8, len, flags, expiry, u64::MAX);
+        header.reserve_expiry();
+        self.alloc_for(queue, key, header)
+    }
+
+    fn alloc_for<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        key: &Key<'_>,
+        mut header: Header,
+    ) -> Result<Draft, AllocError> {
+        if self.config.no_evict {
+            // A touch must not need memory.
+            header.reserve_expiry();
+        }
+        header.cas = 0;
+        let len = header.dram_len();
         if len + ITEM_HEADER > self.config.max_item {
             return Err(AllocError::TooLarge);
         }
@@ -45,21 +75,25 @@ impl Shard {
             // Its segment can't grow, and no slot in it may be dropped.
             return Err(AllocError::OutOfMemory);
         }
+        let words = self.words(len);
         let item = self.take_item(queue, len)?;
         self.dram.draft_began();
-        let prefix = header.prefix_len();
+        let (start, prefix) = (words.header(), header.dram_prefix());
         let at = record::write_prefix(
-            self.dram.draft_bytes(item, ITEM_HEADER, prefix),
+            self.dram.draft_bytes(item, start, prefix),
             &header,
             key.bytes,
         );
         debug_assert_eq!(at, prefix);
-        self.dram.put(item, prefix + value_len, TRAILER);
+        if header.has_answer() {
+            self.dram
+                .put(item, prefix + header.value_len as usize, TRAILER);
+        }
         Ok(Draft {
             item,
             filled: 0,
             chunk: item,
-            at: ITEM_HEADER + prefix,
+            at: start + prefix,
         })
     }
 
@@ -109,14 +143,16 @@ impl Shard {
         });
     }
 
-    /// Sets a draft's expiry (meta `ms` with I keeps the old item's expiry).
+    /// Sets the expiry of a draft of [`Shard::alloc_wide`] (meta `ms` with I keeps the old item's
+    /// expiry).
     pub fn set_draft_expiry(&mut self, draft: &mut Draft, expiry: u32) {
         self.edit(draft.item, |h| h.expiry = expiry);
     }
 
     /// Makes a complete draft the key's item: The old item is unlinked and its flash copy becomes
     /// unreachable. Every slot with a matching tag is dropped; a slot of another key is counted.
-    /// `cas`: the item's CAS value (meta `E`), otherwise a fresh one.
+    /// `cas`: the item's CAS value (meta `E`), for a draft of [`Shard::alloc_wide`]; otherwise a
+    /// fresh one.
     ///
     /// If nothing is evicted ([`Shard::keeps_all`]), no flash slot is dropped. If [`Shard::lookup`]
     /// named a flash slot, the caller has fetched its header, and has removed the slot if it was
@@ -234,7 +270,7 @@ impl Shard {
     /// A new complete draft: the old item's value and the draft's value in the requested order
     /// (`append`: old first). It has the old item's flags and expiry, and neither the stale nor the
     /// won mark, as in memcached. `draft` is used up, except with [`AllocError::Busy`], which
-    /// returns it.
+    /// returns it. The new draft is of [`Shard::alloc_wide`] if the draft was.
     ///
     /// # Errors
     /// See [`AllocError`].
@@ -254,13 +290,12 @@ impl Shard {
         let key = &mut key[..old_header.key_len as usize];
         key.copy_from_slice(self.dram.arena().item_key(old.0));
         let pin = self.try_pin(old);
-        let made = self.alloc(
-            queue,
-            &Key::new(key, self.config.hash_seed),
-            old_header.flags,
-            old_header.expiry,
-            len,
-        );
+        let made = u32::try_from(len)
+            .map_err(|_| AllocError::TooLarge)
+            .and_then(|len| {
+                let header = old_header.with_value(len, new_header.cas_room());
+                self.alloc_for(queue, &Key::new(key, self.config.hash_seed), header)
+            });
         let result = match made {
             Ok(mut made) => {
                 let parts = if append {
@@ -294,8 +329,8 @@ impl Shard {
     fn copy_into(&mut self, from: Handle, to: &mut Draft) {
         let header = self.dram.arena().header(from);
         let (mut at, end) = (
-            header.prefix_len(),
-            header.prefix_len() + header.value_len as usize,
+            header.dram_prefix(),
+            header.dram_prefix() + header.value_len as usize,
         );
         let mut buf = [0; 4096];
         while at < end {
@@ -324,23 +359,24 @@ impl Shard {
         cas: Option<u64>,
     ) -> Result<ItemRef, AllocError> {
         let header = self.dram.arena().header(item.0);
-        if header.value_len as usize == value.len() && self.dram.arena().pins(item.0) == 0 {
+        let room = header.cas_room().max(cas.unwrap_or(self.next_cas_most()));
+        let fits = header.value_len as usize == value.len() && header.takes_cas(room);
+        if fits && self.dram.arena().pins(item.0) == 0 {
             let cas = cas.unwrap_or_else(|| self.next_cas());
             self.edit(item.0, |h| h.cas = cas);
-            self.dram.put(item.0, header.prefix_len(), value);
+            self.dram.put(item.0, header.dram_prefix(), value);
             return Ok(item);
         }
         let mut key = [0; crate::key::MAX_KEY];
         let key = &mut key[..header.key_len as usize];
         key.copy_from_slice(self.dram.arena().item_key(item.0));
         let pin = self.try_pin(item);
-        let made = self.alloc(
-            queue,
-            &Key::new(key, self.config.hash_seed),
-            header.flags,
-            header.expiry,
-            value.len(),
-        );
+        let made = u32::try_from(value.len())
+            .map_err(|_| AllocError::TooLarge)
+            .and_then(|len| {
+                let made = header.with_value(len, room);
+                self.alloc_for(queue, &Key::new(key, self.config.hash_seed), made)
+            });
         if let Some(pin) = pin {
             self.unpin(pin);
         }
@@ -369,7 +405,41 @@ impl Shard {
         self.drop_flash_slot(key.hash, Slot(at.0));
     }
 
-    /// Sets the expiry; the item is dirty afterwards.
+    /// Gives an item's head room for this expiry and this CAS value (0: for any that its commands
+    /// give). An item without such room moves to another chunk.
+    ///
+    /// # Errors
+    /// See [`AllocError`]; the item is then unchanged.
+    pub fn widen<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        item: ItemRef,
+        expiry: u32,
+        cas: u64,
+    ) -> Result<ItemRef, AllocError> {
+        let old = self.dram.arena().header(item.0);
+        let header = old.with_room(expiry, cas);
+        if header.head_len() == old.head_len() {
+            return Ok(item);
+        }
+        let len = header.dram_len();
+        let pin = self.try_pin(item);
+        let made = self.take_item(queue, len);
+        if let Some(pin) = pin {
+            self.unpin(pin);
+        }
+        let made = made?;
+        self.dram.copy_widened(item.0, made, &header);
+        let hash = self.item_hash(item.0);
+        let pos = self.slot_of(item.0, hash);
+        self.index.set(pos, self.index.dram_slot(hash, made));
+        self.copy_died(self.dram.arena().flash_copy(item.0));
+        self.dram.release(item.0);
+        self.dram.link(made, hash, true);
+        Ok(ItemRef(made))
+    }
+
+    /// Sets the expiry, for which there is room ([`Shard::widen`]); the item is dirty afterwards.
     pub fn set_expiry(&mut self, item: ItemRef, expiry: u32) {
         if self.dram.arena().item_expiry(item.0) != expiry {
             self.edit(item.0, |h| h.expiry = expiry);
@@ -382,9 +452,13 @@ impl Shard {
             self.edit(item.0, |h| h.set_marks(m.fetched, stale, won, m.binary_key));
         }
     }
-    /// Sets an item's CAS value (meta `E`).
+    /// Sets an item's CAS value (meta `E`), for which there is room ([`Shard::widen`]).
     pub fn set_cas(&mut self, item: ItemRef, cas: u64) {
         self.edit(item.0, |h| h.cas = cas);
+    }
+    /// A number that no fresh CAS value exceeds while a draft is filled.
+    fn next_cas_most(&self) -> u64 {
+        self.cas.saturating_add(1 << 40)
     }
     /// A fresh CAS value.
     pub fn next_cas(&mut self) -> u64 {
@@ -392,12 +466,16 @@ impl Shard {
         self.cas
     }
 
-    /// Changes a record's header. The flash copy then differs from the item (SHARD-3).
+    /// Changes the head of a record that has room for it. The flash copy then differs from the item
+    /// (SHARD-3).
     fn edit(&mut self, item: Handle, change: impl FnOnce(&mut Header)) {
         self.copy_died(self.dram.arena().flash_copy(item));
         self.dram.set_flash_copy(item, Slot::EMPTY);
         let mut header = self.dram.arena().header(item);
+        let room = header.head_len();
         change(&mut header);
+        header.widen();
+        assert_eq!(header.head_len(), room, "the head has room for the change");
         self.dram.set_header(item, &header);
     }
 

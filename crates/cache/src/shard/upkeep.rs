@@ -8,7 +8,7 @@ use senko_io::Queue;
 
 use crate::dram::LEAST_PAGES;
 use crate::index::PARTS;
-use crate::record::{Meta, record_len};
+use crate::record::{Header, Meta};
 use crate::shard::Shard;
 use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{Evicted, FlashRef, ItemRef, Scanned};
@@ -74,20 +74,19 @@ impl Shard {
 
     /// The number of the slab class of an item with this metadata.
     pub fn class_id(&self, meta: &Meta) -> u32 {
-        let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
-        self.dram.arena().item_class(len) as u32 + 1
+        self.class_of(meta) as u32 + 1
     }
 
     /// Counters of commands on the class of an item with this metadata.
     pub fn class_counts(&mut self, meta: &Meta) -> &mut ClassCounts {
-        let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
-        self.counts_of(len)
+        let class = self.class_of(meta);
+        self.dram.counts(class)
     }
 
-    /// The same for a record of this many bytes.
-    pub(crate) fn counts_of(&mut self, record_len: usize) -> &mut ClassCounts {
-        let class = self.dram.arena().item_class(record_len);
-        self.dram.counts(class)
+    /// The size class of a new item with this metadata.
+    fn class_of(&self, meta: &Meta) -> usize {
+        let len = Header::of(meta).dram_len();
+        self.dram.arena().item_class(len, self.words(len))
     }
 
     /// The bytes for items and index that [`Shard::set_dram_limit`] accepts: at most those that

@@ -447,7 +447,7 @@ fn what_was_stored_is_found_in_one_of_the_tiers() {
             PolicyKind::S3Fifo
         };
         let mut run = Run::new(policy, seed, 6 << 20, 400_000);
-        for _ in 0..40_000 {
+        for _ in 0..50_000 {
             run.step(1200);
         }
         run.check_all(1200);
@@ -517,7 +517,7 @@ fn what_a_device_loses_is_counted() {
     for seed in seeds(7_000_000, 3) {
         let mut run = Run::new(PolicyKind::Lru, seed, 6 << 20, 300_000);
         run.queue.fail_one_in = 150;
-        for _ in 0..30_000 {
+        for _ in 0..40_000 {
             run.step(1000);
         }
         run.queue.fail_one_in = 0;

@@ -785,8 +785,8 @@ fn items_without_a_good_head_are_told_as_damage() {
 }
 
 /// A SET that replaces once took the old slot out of the index and entered a new one: slots moved
-/// between lines, and a kill in between lost the key. It now stores two words: the new item has no
-/// copy on flash, and the key's slot names the new item.
+/// between lines, and a kill in between lost the key. It now stores one word: the key's slot names
+/// the new item.
 #[test]
 fn a_set_that_replaces_moves_no_slot() {
     if !cfg!(debug_assertions) {
@@ -822,7 +822,7 @@ fn a_set_that_replaces_moves_no_slot() {
         })));
         shard.link(draft, None);
         observe_stores(None);
-        assert_eq!(stores.load(Ordering::Relaxed), 2, "key {n}");
+        assert_eq!(stores.load(Ordering::Relaxed), 1, "key {n}");
     }
     assert!(in_dram > 5 && on_flash > 20, "{in_dram}, {on_flash}");
 }
@@ -856,7 +856,7 @@ fn no_set_copies_a_segment() {
     observe_stores(None);
     assert_eq!(shard.stats().evictions, 0);
     assert!(all > 1_000_000, "{all} words: the segments grew often");
-    assert!(longest < 300, "{longest} words in one SET");
+    assert!(longest < 400, "{longest} words in one SET");
 }
 
 #[test]

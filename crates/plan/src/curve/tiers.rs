@@ -61,14 +61,20 @@ const REBALANCE_EVERY: f64 = 256.0;
 pub struct Item {
     /// Bytes of its key and value.
     bytes: u32,
-    /// Bytes of its chunks in DRAM, how many, and the class of the last one.
-    dram: u32,
-    chunks: u32,
-    last: u8,
+    /// Its chunks in DRAM, without flash and with it.
+    chunks: [Chunks; 2],
     /// Pages of its record.
     pages: u32,
     /// Bytes of its record.
     record: u32,
+}
+
+/// Chunks of an item: their bytes, how many, and the class of the last one.
+#[derive(Clone, Copy, Debug)]
+struct Chunks {
+    bytes: u32,
+    count: u32,
+    last: u8,
 }
 
 impl Item {
@@ -79,12 +85,16 @@ impl Item {
             .map(|size| {
                 let bytes = size.min(u64::from(u32::MAX) / 4) as u32;
                 let record = Footprint::record_bytes(0, bytes);
-                let (count, last) = chunks.chunks(0, bytes);
                 Item {
                     bytes,
-                    dram: chunks.chunk_bytes(0, bytes) as u32,
-                    chunks: count as u32,
-                    last: last as u8,
+                    chunks: [false, true].map(|flash| {
+                        let (count, last) = chunks.chunks(0, bytes, flash);
+                        Chunks {
+                            bytes: chunks.chunk_bytes(0, bytes, flash) as u32,
+                            count: count as u32,
+                            last: last as u8,
+                        }
+                    }),
                     pages: record.div_ceil(PAGE_SIZE as u64) as u32,
                     record: record as u32,
                 }

@@ -107,14 +107,21 @@ pub(super) fn touch(
 ) -> Outcome {
     let reply = match resolve(ctx, &req.key, hint) {
         Resolved::Flash(at) | Resolved::Header(_, at) => return Outcome::Fetch(at, Want::Resident),
-        Resolved::Dram(item) => {
-            ctx.shard.hit(item);
-            ctx.shard.set_expiry(item, expiry);
-            ctx.stats.touch_hits += 1;
-            let meta = ctx.shard.meta(item);
-            ctx.shard.class_counts(&meta).touch_hits += 1;
-            "TOUCHED"
-        }
+        Resolved::Dram(item) => match ctx.shard.widen(ctx.queue, item, expiry, 0) {
+            Ok(item) => {
+                ctx.shard.hit(item);
+                ctx.shard.set_expiry(item, expiry);
+                ctx.stats.touch_hits += 1;
+                let meta = ctx.shard.meta(item);
+                ctx.shard.class_counts(&meta).touch_hits += 1;
+                "TOUCHED"
+            }
+            Err(AllocError::Busy) => return Outcome::Busy,
+            Err(_) => {
+                ctx.stats.touch_misses += 1;
+                "SERVER_ERROR out of memory"
+            }
+        },
         Resolved::OutOfMemory => {
             ctx.stats.touch_misses += 1;
             "SERVER_ERROR out of memory"
@@ -142,6 +149,8 @@ pub(super) struct Delta {
     pub initial: Option<(u64, u32)>,
     /// The new item's CAS value.
     pub cas: Option<u64>,
+    /// The item's expiry may be set to this afterwards.
+    pub ttl: u32,
 }
 
 /// The result of counting.
@@ -223,7 +232,9 @@ fn add(ctx: &mut Ctx<'_, impl Queue>, item: ItemRef, by: &Delta) -> Result<Count
     let new_len = digits.len().max(len);
     text[..digits.len()].copy_from_slice(digits);
     text[digits.len()..new_len].fill(b' ');
-    match ctx.shard.rewrite(ctx.queue, item, &text[..new_len], by.cas) {
+    let made = ctx.shard.widen(ctx.queue, item, by.ttl, 0);
+    let made = made.and_then(|item| ctx.shard.rewrite(ctx.queue, item, &text[..new_len], by.cas));
+    match made {
         Ok(item) => {
             if by.incr {
                 ctx.stats.incr_hits += 1;
@@ -254,7 +265,7 @@ fn create(
     let digits = decimal(value, &mut room);
     match ctx
         .shard
-        .alloc(ctx.queue, &req.key, 0, expiry, digits.len())
+        .alloc_wide(ctx.queue, &req.key, 0, expiry, digits.len())
     {
         Ok(mut draft) => {
             ctx.shard.fill(&mut draft, digits);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `get`, `gets`, `gat`, `gats`, and the binary get and touch.
 //!
-//! A record on flash holds the complete answer of a `get` (paper B), so it is sent from the frame
-//! into which it was read. `gets` and the binary protocol write their own header and send the value
-//! from the frame. An item in DRAM is copied once. Above [`crate::context::Window::copy_limit`] it
-//! is sent in place.
+//! A value larger than 1 KiB is stored with the complete answer of a `get` (paper B). From flash it
+//! is sent from the frame into which it was read. `gets` and the binary protocol write their own
+//! header and send the value from the frame. A smaller value is copied, and the text around it is
+//! written then. An item in DRAM is copied once. Above [`crate::context::Window::copy_limit`] it is
+//! sent in place.
 
-use senko_cache::{Fetched, FlashItem, ItemRef, Meta, Shard, Want};
+use senko_cache::{AllocError, Fetched, FlashItem, ItemRef, Meta, Shard, Want, push_answer};
 use senko_io::Queue;
 
 use super::{Outcome, Request, Resolved, resolve};
@@ -58,15 +59,32 @@ pub(super) fn want(touch: Option<u32>) -> Want {
     }
 }
 
-/// Counts the access to an item in DRAM, unless that was done, and gives it a touch's expiry.
-fn access(shard: &mut Shard, item: ItemRef, counted: bool, touch: Option<u32>) -> Meta {
-    if !counted {
-        shard.hit(item);
-    }
+/// Resolves a key. If its item is in DRAM, it counts the access, unless that was done, and gives
+/// the item a touch's expiry.
+fn access(
+    ctx: &mut Ctx<'_, impl Queue>,
+    req: &Request<'_>,
+    touch: Option<u32>,
+    hint: Option<Fetched>,
+) -> Result<Resolved, Outcome> {
+    // A fetch for an answer has already counted the access.
+    let counted = hint.is_some() && touch.is_none();
+    let resolved = resolve(ctx, &req.key, hint);
+    let Resolved::Dram(mut item) = resolved else {
+        return Ok(resolved);
+    };
     if let Some(expiry) = touch {
-        shard.set_expiry(item, expiry);
+        item = match ctx.shard.widen(ctx.queue, item, expiry, 0) {
+            Ok(item) => item,
+            Err(AllocError::Busy) => return Err(Outcome::Busy),
+            Err(_) => return Ok(Resolved::OutOfMemory),
+        };
+        ctx.shard.set_expiry(item, expiry);
     }
-    shard.meta(item)
+    if !counted {
+        ctx.shard.hit(item);
+    }
+    Ok(Resolved::Dram(item))
 }
 
 /// One key of a text command.
@@ -79,14 +97,16 @@ pub(super) fn text(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    // A fetch for an answer has already counted the access.
-    let counted = hint.is_some() && touch.is_none();
-    match resolve(ctx, &req.key, hint) {
+    let resolved = match access(ctx, req, touch, hint) {
+        Ok(resolved) => resolved,
+        Err(outcome) => return outcome,
+    };
+    match resolved {
         Resolved::Flash(at) | Resolved::Header(_, at) => {
             return Outcome::Fetch(at, want(touch));
         }
         Resolved::Dram(item) => {
-            let meta = access(ctx.shard, item, counted, touch);
+            let meta = ctx.shard.meta(item);
             if cas {
                 value_line(&mut out.bytes, req.key.bytes, &meta, ctx.cas(meta.cas));
                 push_value(ctx, item, &meta, true, out);
@@ -94,7 +114,7 @@ pub(super) fn text(
                     out.bytes.extend_from_slice(END);
                 }
             } else if meta.value_len <= ctx.window.copy_limit() {
-                ctx.shard.copy_answer(item, last, &mut out.bytes);
+                ctx.shard.copy_answer(item, &meta, last, &mut out.bytes);
             } else if req.remote {
                 // The caller may remove the end.
                 pin_answer(ctx.shard, item, false, out);
@@ -119,8 +139,7 @@ pub(super) fn text(
                 if last {
                     out.bytes.extend_from_slice(END);
                 }
-            } else {
-                let mut range = found.answer;
+            } else if let Some(mut range) = found.answer {
                 if !last {
                     range.end -= END.len();
                 }
@@ -129,6 +148,9 @@ pub(super) fn text(
                 } else {
                     out.page(found.buf, range);
                 }
+            } else {
+                let value = &found.buf[found.value];
+                push_answer(&mut out.bytes, req.key.bytes, meta.flags, value, last);
             }
             count_hit(ctx, req.key.bytes, false, &meta);
         }
@@ -206,7 +228,7 @@ fn pin_answer(shard: &mut Shard, item: ItemRef, end: bool, out: &mut Reply) {
     let mut count = 0;
     shard.answer_pieces(item, end, |_| count += 1);
     let Some(pins) = take_pins(shard, item, count) else {
-        return shard.copy_answer(item, end, &mut out.bytes);
+        return shard.answer_pieces(item, end, |piece| out.bytes.extend_from_slice(piece));
     };
     let mut pins = pins.into_iter();
     shard.answer_pieces(item, end, |piece| {
@@ -232,6 +254,12 @@ fn take_pins(shard: &mut Shard, item: ItemRef, count: usize) -> Option<Vec<u64>>
 /// Appends the value of a record that was read, with its line end if `crlf`.
 pub(super) fn push_flash_value(found: FlashItem, crlf: bool, remote: bool, out: &mut Reply) {
     let mut range = found.value;
+    if found.answer.is_none() {
+        out.bytes.extend_from_slice(&found.buf[range]);
+        out.bytes
+            .extend_from_slice(if crlf { b"\r\n" } else { b"" });
+        return;
+    }
     if crlf {
         // In the answer, the line end follows the value.
         range.end += 2;
@@ -255,14 +283,17 @@ pub(super) fn binary(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    let counted = hint.is_some() && touch.is_none();
     let key: &[u8] = if with_key { req.key.bytes } else { &[] };
-    match resolve(ctx, &req.key, hint) {
+    let resolved = match access(ctx, req, touch, hint) {
+        Ok(resolved) => resolved,
+        Err(outcome) => return outcome,
+    };
+    match resolved {
         Resolved::Flash(at) | Resolved::Header(_, at) => {
             return Outcome::Fetch(at, want(touch));
         }
         Resolved::Dram(item) => {
-            let meta = access(ctx.shard, item, counted, touch);
+            let meta = ctx.shard.meta(item);
             binary_hit(
                 &mut out.bytes,
                 head,

@@ -194,6 +194,15 @@ pub(super) fn get(
         }
         Resolved::Answer(found) => return flash_hit(ctx, req, flags, found, out),
         Resolved::Dram(item) => {
+            let item = match ctx.shard.widen(ctx.queue, item, flags.ttl.unwrap_or(0), 0) {
+                Ok(item) => item,
+                Err(AllocError::Busy) => return Outcome::Busy,
+                Err(_) => {
+                    value::count(ctx, req.key.bytes, flags.ttl.is_some(), false);
+                    out.line("SERVER_ERROR out of memory");
+                    return Outcome::Done;
+                }
+            };
             let meta = ctx.shard.meta(item);
             dram_hit(ctx, req, flags, item, false, counted, out);
             value::count_hit(ctx, req.key.bytes, flags.ttl.is_some(), &meta);
@@ -233,7 +242,7 @@ fn vivify(
     req: &Request<'_>,
     flags: &Flags,
 ) -> Result<ItemRef, AllocError> {
-    let mut draft = ctx.shard.alloc(ctx.queue, &req.key, 0, 0, 0)?;
+    let mut draft = ctx.shard.alloc_wide(ctx.queue, &req.key, 0, 0, 0)?;
     ctx.shard.set_draft_binary_key(&mut draft, flags.base64);
     Ok(ctx.shard.link(draft, flags.cas))
 }
@@ -396,7 +405,7 @@ fn mark(
         let pin = ctx.shard.can_pin(item).then(|| ctx.shard.pin(item));
         let made = ctx
             .shard
-            .alloc(ctx.queue, &req.key, flags.client_flags, expiry, 0);
+            .alloc_wide(ctx.queue, &req.key, flags.client_flags, expiry, 0);
         if let Some(pin) = pin {
             ctx.shard.unpin(pin);
         }
@@ -409,12 +418,18 @@ fn mark(
         item = ctx.shard.link(draft, Some(flags.cas.unwrap_or(old.cas)));
     }
     if flags.invalidate {
+        let cas = flags.cas.unwrap_or_else(|| ctx.shard.next_cas());
+        let ttl = flags.ttl.unwrap_or(0);
+        item = match ctx.shard.widen(ctx.queue, item, ttl, cas) {
+            Ok(item) => item,
+            Err(AllocError::Busy) => return Err(Outcome::Busy),
+            Err(_) => return Ok(Status::OutOfMemory),
+        };
         if let Some(expiry) = flags.ttl {
             ctx.shard.set_expiry(item, expiry);
         }
         // The token is cleared too, so that the next client can win it.
         ctx.shard.set_marks(item, true, false);
-        let cas = flags.cas.unwrap_or_else(|| ctx.shard.next_cas());
         ctx.shard.set_cas(item, cas);
     }
     Ok(Status::Success)
@@ -435,6 +450,7 @@ pub(super) fn arith(
         compare: flags.compare.unwrap_or(0),
         initial: flags.vivify.map(|_| (flags.initial, 0)),
         cas: flags.cas,
+        ttl: flags.ttl.unwrap_or(0),
     };
     let counted = match change::count(ctx, req, &by, hint) {
         Ok(counted) => counted,

@@ -178,7 +178,14 @@ impl Value {
         }
         ctx.shard.turn_to(req.key.hash);
         let shard = &mut *ctx.shard;
-        let mut draft = match shard.alloc(ctx.queue, &req.key, item.flags, item.expiry, len) {
+        let (flags, expiry) = (item.flags, item.expiry);
+        let made = match req.op {
+            Op::MetaStore { flags: meta, .. } if meta.cas.is_some() || meta.invalidate => {
+                shard.alloc_wide(ctx.queue, &req.key, flags, expiry, len)
+            }
+            _ => shard.alloc(ctx.queue, &req.key, flags, expiry, len),
+        };
+        let mut draft = match made {
             Ok(draft) => draft,
             Err(error) => {
                 self.give_back_room(ctx);

@@ -59,8 +59,13 @@ pub(crate) fn on_flash(io: BackendChoice, count: usize, len: usize) -> (Place, A
         client.store(&format!("key{key}"), &value(key, len));
     }
     for n in 0..4000 {
+        if n == 2000 {
+            // With less memory, pages of the classes whose items stay longest are emptied first.
+            client.ask("cache_memlimit 8\r\n", "OK\r\n");
+        }
         client.store(&format!("later{n}"), &value(n, 30_000));
     }
+    client.ask("cache_memlimit 32\r\n", "OK\r\n");
     (place, switch)
 }
 

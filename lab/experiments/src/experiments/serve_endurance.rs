@@ -32,6 +32,7 @@ use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, ratio};
 use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Reason, Table};
 use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
+use senko_cache::Footprint;
 use senko_plan::requests::{self, Requests};
 
 /// The real key-value traces: name in keys, file.
@@ -431,14 +432,15 @@ impl Run<'_> {
     }
 }
 
-/// Bytes of the objects that a trace asks for, as they are stored.
+/// Bytes of the objects that a trace asks for, as flash stores them.
 fn footprint(trace: &Requests) -> u64 {
     let sizes = Sizes::new(trace);
     let mut seen = vec![false; trace.footprint_objects()];
     let mut bytes = 0;
     for &object in &trace.objects {
         if !std::mem::replace(&mut seen[object as usize], true) {
-            bytes += sizes.of(object) + senko_cache::RECORD_HEADER as u64 + 32;
+            let key = replay::key_of(object).len();
+            bytes += Footprint::record_bytes(key, sizes.of(object) as u32);
         }
     }
     bytes

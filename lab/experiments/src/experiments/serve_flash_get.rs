@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use senko_cache::RECORD_HEADER;
+use senko_cache::{Footprint, RECORD_HEADER};
 use senko_io::PAGE_SIZE;
 use serde_json::json;
 
@@ -847,7 +847,7 @@ impl Run<'_> {
     fn small_values(&mut self) -> Result<()> {
         for (value, keys, memory) in self.sizes.small {
             let items = Items::fixed(keys, KEY, value);
-            let data = keys * (RECORD_HEADER + KEY + value + 32) as u64;
+            let data = keys * Footprint::record_bytes(KEY, value as u32);
             self.bench.scratch.need(data / 2 * (3 + 4))?;
             let (one, two) = (format!("senko-{value}"), format!("extstore-{value}"));
             let senko = self.start(

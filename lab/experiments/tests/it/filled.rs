@@ -409,7 +409,7 @@ fn a_part_of_the_objects_does_as_all() {
             let part = found(machine, times);
             println!("{machine:?}: {all:.4?} and of a {times}th {part:.4?}");
             assert!((part[0] - all[0]).abs() < 0.01 && (part[1] - all[1]).abs() < 0.01);
-            assert!((part[2] / all[2] - 1.0).abs() < 0.03);
+            assert!((part[2] / all[2] - 1.0).abs() < 0.04);
         }
     }
 }

@@ -32,6 +32,13 @@ impl Policy for Lru {
     fn remove(&mut self, arena: &mut Arena, class: usize, item: Handle) {
         self.lists[class].unlink(arena, item);
     }
+    /// The list does not tell since when an item was not read.
+    fn is_hot(&self, arena: &Arena, item: Handle) -> bool {
+        arena.header(item).fetched()
+    }
+    fn moved(&mut self, arena: &mut Arena, class: usize, from: Handle, to: Handle) {
+        self.lists[class].moved(arena, from, to);
+    }
     fn victim(
         &mut self,
         arena: &mut Arena,

@@ -87,6 +87,15 @@ impl Policy for S3Fifo {
         self.list(class, note).unlink(arena, item);
     }
 
+    fn is_hot(&self, arena: &Arena, item: Handle) -> bool {
+        arena.u8(item, NOTE) & COUNT > 0
+    }
+
+    fn moved(&mut self, arena: &mut Arena, class: usize, from: Handle, to: Handle) {
+        let note = arena.u8(from, NOTE);
+        self.list(class, note).moved(arena, from, to);
+    }
+
     fn victim(
         &mut self,
         arena: &mut Arena,
@@ -167,6 +176,7 @@ impl Policy for S3Fifo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dram::item::Words;
     use senko_io::AlignedBuf;
 
     /// While a cache is only read, every item gets a count. Then the first search for a victim once
@@ -177,7 +187,7 @@ mod tests {
         let mut policy = S3Fifo::new(1, 4 << 20);
         let items: Vec<Handle> = std::iter::from_fn(|| arena.alloc(0)).collect();
         for &item in &items {
-            arena.init_item(item, 0, 0);
+            arena.init_item(item, 0, Words::None);
             policy.insert(&mut arena, 0, item, 0, true);
             policy.hit(&mut arena, 0, item);
         }

@@ -386,7 +386,7 @@ fn buffered_pages_are_those_whose_writes_have_not_ended() {
     assert!(log.is_invalid(3) && log.is_invalid_for_good(3) && !log.is_invalid(4));
 }
 
-/// Small records fill the first page of a large one, up to a multiple of eight bytes. They do not
+/// Small records fill the first page of a large one, up to a multiple of four bytes. They do not
 /// if less room is left than the smallest record takes, or if the prefix needs the room.
 #[test]
 fn small_records_fill_the_front_of_a_large_one() {
@@ -399,14 +399,14 @@ fn small_records_fill_the_front_of_a_large_one() {
     );
     assert_eq!(
         log.place_small(1001, 8),
-        Ok((2, 504)),
+        Ok((2, 500)),
         "too long for the front"
     );
     assert_eq!(log.place_small(1000, 8), Ok((0, 0)));
-    assert_eq!(log.place_large(2 * PAGE_SIZE - 47, 60, 9), Ok((3, 0)));
-    assert_eq!(log.place_large(2 * PAGE_SIZE - 48, 60, 9), Ok((5, 48)));
-    assert_eq!(log.place_large(PAGE_SIZE + 1, 300, 9), Ok((7, 3792)));
-    let records = 2 * PAGE_SIZE - 1003 + 500 + 1001 + 1000 + 4 * PAGE_SIZE - 95 + PAGE_SIZE + 1;
+    assert_eq!(log.place_large(2 * PAGE_SIZE - 31, 60, 9), Ok((3, 0)));
+    assert_eq!(log.place_large(2 * PAGE_SIZE - 32, 60, 9), Ok((5, 32)));
+    assert_eq!(log.place_large(PAGE_SIZE + 1, 300, 9), Ok((7, 3796)));
+    let records = 2 * PAGE_SIZE - 1003 + 500 + 1001 + 1000 + 4 * PAGE_SIZE - 63 + PAGE_SIZE + 1;
     assert_eq!(log.record_bytes, records as u64);
     // If all records are kept, a record larger than a frame shares no page.
     log.keep_all(20);

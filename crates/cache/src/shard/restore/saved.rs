@@ -17,8 +17,8 @@ use senko_io::{AlignedBuf, DeviceId, PageBuf, Queue, Tag};
 use super::{Places, Recovered, Sizes};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
-use crate::key::{Key, MAX_KEY};
-use crate::record::{self, At, Header};
+use crate::key::Key;
+use crate::record;
 use crate::shard::Shard;
 use crate::stats::CacheStats;
 use crate::superblock::{VERSION, is_sealed, seal};
@@ -292,18 +292,6 @@ struct SavedItem {
     newer: u32,
 }
 
-/// The header of a complete record, if the bytes are one.
-fn whole_record(record: &[u8]) -> Option<Header> {
-    match record::peek(record, 0, record.len()) {
-        At::Record(header)
-            if header.record_len() == record.len() && header.key_len as usize <= MAX_KEY =>
-        {
-            Some(header)
-        }
-        _ => None,
-    }
-}
-
 /// The items of DRAM that were saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SavedCounts {
@@ -347,7 +335,7 @@ impl Shard {
                 } else {
                     Slot::EMPTY
                 };
-                let len = self.dram.arena().header(item).record_len();
+                let len = self.dram.arena().header(item).dram_len();
                 let mut entry = [0; ENTRY];
                 put(&mut entry, 4, &(len as u32).to_le_bytes());
                 put(&mut entry, 8, &self.dram.arena().access(item).to_le_bytes());
@@ -450,14 +438,14 @@ impl Shard {
         let keep = u128::from(room << 16) / u128::from(u64_at(&head, 40).max(1));
         self.flash.set_closed(true);
         while let Some(item) = saved.next(&mut record, &mut damaged) {
-            let Some(header) = whole_record(&record) else {
+            let Some((header, key)) = record::whole(&record) else {
                 damaged = true;
                 break;
             };
             if record::expired(header.expiry, self.now) {
                 continue;
             }
-            let loaded = u128::from(item.newer) < keep && self.load_item(&record, &header, &item);
+            let loaded = u128::from(item.newer) < keep && self.load_item(&record, key, &item);
             recovered.dropped += u64::from(!loaded);
         }
         self.flash.set_closed(false);
@@ -471,15 +459,16 @@ impl Shard {
     }
 
     /// Links one item; false if there is no memory for it.
-    fn load_item(&mut self, record: &[u8], header: &Header, saved: &SavedItem) -> bool {
+    fn load_item(&mut self, record: &[u8], key: &[u8], saved: &SavedItem) -> bool {
         let copy = saved.copy;
-        let hash = Key::new(record::key_at(record, 0, header), self.config.hash_seed).hash;
+        let hash = Key::new(key, self.config.hash_seed).hash;
         self.grow_index(&mut Nowhere, hash);
         let Ok(item) = self.take_item(&mut Nowhere, record.len()) else {
             return false;
         };
         self.dram.put(item, 0, record);
         self.dram.set_access(item, saved.access);
+        self.dram.set_epoch(item, self.epoch);
         let there = (copy != Slot::EMPTY)
             .then(|| self.index.find_same(hash, copy))
             .flatten();
@@ -541,8 +530,8 @@ pub fn fuzz_saved(data: &[u8]) {
     let mut items = SavedItems::new(Box::new(data), plan.belongs, 1);
     let (mut record, mut damaged) = (Vec::new(), false);
     while items.next(&mut record, &mut damaged).is_some() {
-        if let Some(header) = whole_record(&record) {
-            assert!(header.prefix_len() <= record.len());
+        if let Some((header, key)) = record::whole(&record) {
+            assert!(header.dram_prefix() <= record.len() && !key.is_empty());
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use senko_cache::Footprint;
 
-use super::{Item, Machine};
+use super::{Chunks, Item, Machine};
 
 /// DRAM of fewer pages has none: a server has more, unless it is too small to start.
 const LEAST_PAGES: f64 = 24.0;
@@ -42,6 +42,8 @@ pub(super) struct Memory {
     used: f64,
     /// Bytes of a page, for the rest of it that no chunk has.
     page: u32,
+    /// The items have room for copies on flash.
+    flash: bool,
     /// Empty without pages.
     sizes: Vec<Size>,
     pages: Vec<Page>,
@@ -61,9 +63,13 @@ impl Memory {
             true => Vec::new(),
             false => {
                 let sizes = Footprint::default();
-                let sizes = sizes.chunk_sizes().iter().map(|size| Size {
-                    per_page: part as u32 / *size as u32,
-                    ..Size::default()
+                let sizes = sizes.chunk_sizes().iter().map(|size| {
+                    // The rest of a page that no chunk has is as large a part of a part.
+                    let chunks = f64::from(page / *size as u32) * part / f64::from(page);
+                    Size {
+                        per_page: chunks.round().max(1.0) as u32,
+                        ..Size::default()
+                    }
                 });
                 sizes.collect()
             }
@@ -73,6 +79,7 @@ impl Memory {
             room: machine.dram * scale,
             used: 0.0,
             page,
+            flash: machine.flash > 0.0,
             sizes,
             pages: vec![Page::default(); if has_pages { pages as usize } else { 0 }],
             free_pages: (0..if has_pages { pages as u32 } else { 0 })
@@ -87,10 +94,15 @@ impl Memory {
         self.sizes.len().max(1)
     }
 
+    /// The chunks of an object.
+    fn of(&self, items: &[Item], object: u32) -> Chunks {
+        items[object as usize].chunks[usize::from(self.flash)]
+    }
+
     /// The class of an object's first chunk.
     pub fn class(&self, items: &[Item], object: u32) -> usize {
-        let item = &items[object as usize];
-        match (self.sizes.len(), item.chunks) {
+        let item = self.of(items, object);
+        match (self.sizes.len(), item.count) {
             (0, _) => 0,
             (_, 1) => usize::from(item.last),
             (classes, _) => classes - 1,
@@ -113,9 +125,9 @@ impl Memory {
     /// Takes the memory that an object still lacks. An error has the class that lacks a chunk, or
     /// nothing if the object is too large.
     pub fn take(&mut self, items: &[Item], object: u32) -> Result<(), Option<usize>> {
-        let item = &items[object as usize];
+        let item = self.of(items, object);
         if self.sizes.is_empty() {
-            let bytes = self.bytes(item);
+            let bytes = self.bytes(&item);
             if bytes > self.room {
                 return Err(None);
             }
@@ -125,12 +137,12 @@ impl Memory {
             self.used += bytes;
             return Ok(());
         }
-        if f64::from(item.dram) > self.room / 2.0 {
+        if f64::from(item.bytes) > self.room / 2.0 {
             return Err(None);
         }
         self.taking = object;
-        while self.chunks[object as usize].len() < item.chunks as usize {
-            let is_last = self.chunks[object as usize].len() + 1 == item.chunks as usize;
+        while self.chunks[object as usize].len() < item.count as usize {
+            let is_last = self.chunks[object as usize].len() + 1 == item.count as usize;
             let class = match is_last {
                 true => usize::from(item.last),
                 false => self.sizes.len() - 1,
@@ -172,7 +184,7 @@ impl Memory {
     /// Frees the memory of an object.
     pub fn free(&mut self, items: &[Item], object: u32) {
         if self.sizes.is_empty() {
-            self.used -= self.bytes(&items[object as usize]);
+            self.used -= self.bytes(&self.of(items, object));
             return;
         }
         self.free_chunks(object);
@@ -210,9 +222,9 @@ impl Memory {
     }
 
     /// Bytes of an object without pages, with its share of the rest of a page.
-    fn bytes(&self, item: &Item) -> f64 {
-        match self.page / item.dram {
-            0 => f64::from(item.dram),
+    fn bytes(&self, item: &Chunks) -> f64 {
+        match self.page / item.bytes {
+            0 => f64::from(item.bytes),
             chunks => f64::from(self.page) / f64::from(chunks),
         }
     }

@@ -220,7 +220,11 @@ impl Target {
         let Target::Senko { filler, .. } = self else {
             return Ok(());
         };
-        let value = vec![b'.'; size.saturating_sub(FILLER_OVERHEAD) + 8];
+        let overhead = match size.saturating_sub(FILLER_OVERHEAD) {
+            0..=PACKED => FILLER_OVERHEAD,
+            _ => LARGE_FILLER_OVERHEAD,
+        };
+        let value = vec![b'.'; size.saturating_sub(overhead + 4) + 8];
         let count = ((8 << 20) / (size + 1)).clamp(4, 20_000);
         let mut batch = Vec::new();
         for _ in 0..count {
@@ -244,9 +248,11 @@ impl Target {
     }
 }
 
-/// The size of a filler item besides its value (key, header and line end), and a little more, so
-/// that the variants surround the size.
-const FILLER_OVERHEAD: usize = 97;
+/// The size of a filler item besides its value: headers and key.
+const FILLER_OVERHEAD: usize = 42;
+/// The same for a value of more than [`PACKED`] bytes: its complete answer is stored.
+const LARGE_FILLER_OVERHEAD: usize = 76;
+const PACKED: usize = senko_cache::PACKED_VALUE as usize;
 
 impl Drop for Target {
     fn drop(&mut self) {

@@ -96,6 +96,11 @@ impl<'a> Sizes<'a> {
     }
 }
 
+/// The key of an object.
+pub fn key_of(object: u32) -> String {
+    format!("{object:x}")
+}
+
 /// A device in memory that ends operations in order, when it is told to.
 struct Memory {
     pages: Vec<u8>,
@@ -251,7 +256,7 @@ impl Replay {
     }
 
     fn request(&mut self, object: u32, size: usize, act: Act) -> Result<()> {
-        let text = format!("{object:x}");
+        let text = key_of(object);
         let key = Key::new(text.as_bytes(), HashSeed::default());
         match act {
             Act::Set => return self.store(&key, size),
