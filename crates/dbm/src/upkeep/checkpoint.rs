@@ -97,7 +97,6 @@ pub(crate) fn checkpoint(
         core.readers.end_older(most);
     }
     sweep(core);
-    grow_for(core, most, kept)?;
     let checkpoint = Checkpoint::begin(core, maps, most, kept)?;
     let others = checkpoint.others;
     checkpoint
@@ -142,9 +141,10 @@ fn grow_for(core: &Core, most: usize, kept: u64) -> Result<(), DbmError> {
 }
 
 /// Claims up to `most` pages beside those that must be written, if `open` pages of segments are
-/// left and `kept` others stay free. Returns how many. An error if there is no room for those that
-/// must be written. Then nothing was done, and a later call may find room.
-fn claim(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmError> {
+/// left and `kept` others stay free. Returns how many; `None` if the device must grow first. On a
+/// full device, an error if there is no room for those that must be written. Unless pages were
+/// claimed, nothing was done, and a later call may find room.
+fn claim(core: &Core, open: usize, most: usize, kept: u64) -> Result<Option<usize>, DbmError> {
     loop {
         let others = core.room.others();
         let (is_all, most) = (most >= others, most.min(others));
@@ -152,20 +152,26 @@ fn claim(core: &Core, open: usize, most: usize, kept: u64) -> Result<usize, DbmE
             least(core, most),
             core.space.free() * SEGMENT as usize + open,
         );
-        let Some(room) = have.checked_sub(least) else {
-            core.room.set_due(0);
-            return Err(DbmError::NoSpace((least - have) as u64));
-        };
+        let room = have.checked_sub(least);
         let admitted = core.room.admitted();
-        let room = (room as u64).saturating_sub(admitted);
-        let claimed = match is_all && has_room_for_all(core, room, kept) {
+        let left = (room.unwrap_or(0) as u64).saturating_sub(admitted);
+        let claimed = match is_all && has_room_for_all(core, left, kept) {
             true => others,
-            false => most.min(room.saturating_sub(kept) as usize),
+            false => most.min(left.saturating_sub(kept) as usize),
         };
+        if room.is_none() || claimed < most {
+            if !core.space.is_full() {
+                return Ok(None);
+            }
+            if room.is_none() {
+                core.room.set_due(0);
+                return Err(DbmError::NoSpace((least - have) as u64));
+            }
+        }
         core.room.set_due(claimed);
         // Otherwise a commit was admitted that may count on the same pages (ADMIT-4).
         if claimed == 0 || core.room.admitted() <= admitted {
-            return Ok(claimed);
+            return Ok(Some(claimed));
         }
     }
 }
@@ -203,13 +209,15 @@ struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Decides the commit of the checkpoint, its pages, and the log's replay position.
+    /// Decides the commit of the checkpoint, its pages, and the log's replay position. The
+    /// device grows for it, if it can.
     fn begin(
         core: &'a Arc<Core>,
         maps: &'a mut Maps,
         most: usize,
         kept: u64,
     ) -> Result<Checkpoint<'a>, DbmError> {
+        grow_for(core, most, kept)?;
         let left = core.images.lock().left();
         let mut log = core.log.lock();
         loop {
@@ -220,7 +228,12 @@ impl<'a> Checkpoint<'a> {
                 continue;
             }
             // As of now: commits went on meanwhile.
-            let most = claim(core, left + log.left(), most, kept)?;
+            let Some(most) = claim(core, left + log.left(), most, kept)? else {
+                drop((writer, log));
+                grow_for(core, most, kept)?;
+                log = core.log.lock();
+                continue;
+            };
             writer.backlog.turn_tail(log.position());
             let seen = core.see(false);
             let number = core.space.started.fetch_add(1, Ordering::AcqRel) + 1;

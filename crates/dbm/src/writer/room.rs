@@ -17,7 +17,8 @@
 //! counted for two: what an admitted commit may take belongs to it, and what maintenance is about
 //! to write is *due*. Each side first says what it takes and then looks at what the other side
 //! took. A page may be counted for two while it passes from one number to the next, and never for
-//! none: the admitted ones are read first, what is free last.
+//! none: the admitted ones are read first, what is free last. A checkpoint for which too little is
+//! left lets the device grow first, where it can.
 //!
 //! Another file may take the rest of the disk at any time. ADMIT-5: so on a device that can still
 //! grow, a commit is admitted only if a full one would get room for the next. Either there is room

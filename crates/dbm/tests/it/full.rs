@@ -231,6 +231,40 @@ fn put_and_delete(
     (0..records).try_for_each(|number| db.run(durability, |tx| tx.delete(table, &key(number))))
 }
 
+/// A checkpoint said that there is no space, on a file that could grow, because commits had taken
+/// what it had grown by.
+#[test]
+fn a_checkpoint_beside_commits_finds_room_where_the_file_can_grow() {
+    let folder = senko_dbm::example::Folder::new();
+    let options = Options {
+        log_bytes: 256 << 10,
+        cache_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let db = Database::open(&folder.path().join("data"), options).unwrap();
+    let table = db.create_table("t").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8u32 {
+            let (db, table) = (&db, &table);
+            scope.spawn(move || {
+                let mut rng = Rng::for_stream(seed("checkpoints beside commits"), thread.into());
+                for _ in 0..400 {
+                    let bytes = [300, 12_000, 60_000][rng.below(3) as usize];
+                    let key = key(rng.below(120) as u32);
+                    db.run(Durability::Buffered, |tx| {
+                        tx.put(table, &key, &vec![1; bytes])
+                    })
+                    .unwrap();
+                    if rng.below(16) == 0 {
+                        db.checkpoint().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert!(db.verify().unwrap().problems.is_empty());
+}
+
 /// The guide says how much of a bound is for records.
 #[test]
 fn most_of_a_bound_is_for_records() {
