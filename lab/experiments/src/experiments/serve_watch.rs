@@ -10,16 +10,16 @@
 //! including the admin thread. A closed loop shares a round among many requests; an open loop at
 //! half of the rate shares it among few, and is the harder case. The result has both.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
+use crate::rig::wire::{free_port, metrics};
 use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, over};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
@@ -120,17 +120,11 @@ fn compare(
         );
     }
     outcome.setting("scrapes", scrapes.load(Ordering::Relaxed));
-    let sampled = String::from_utf8_lossy(&scrape(admin)?).contains("senko_request_duration");
+    let sampled = metrics(admin)?.contains("senko_request_duration");
     if !sampled || scrapes.load(Ordering::Relaxed) == 0 {
         bail!("the watched server was not watched: no histogram, or no scrape");
     }
     Ok(())
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> Result<SocketAddr> {
-    let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    free.context("there is no free port")
 }
 
 /// One window, during which `admin` is scraped once a second.
@@ -151,7 +145,7 @@ fn window(
                 while !over.load(Ordering::Relaxed) {
                     if Instant::now() >= due {
                         due += SCRAPE;
-                        scrapes.fetch_add(u64::from(scrape(admin).is_ok()), Ordering::Relaxed);
+                        scrapes.fetch_add(u64::from(metrics(admin).is_ok()), Ordering::Relaxed);
                     }
                     thread::sleep(Duration::from_millis(20));
                 }
@@ -161,17 +155,4 @@ fn window(
         over.store(true, Ordering::Relaxed);
         window
     })
-}
-
-/// All of `/metrics`.
-fn scrape(admin: SocketAddr) -> Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(admin)?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text)?;
-    if !text.starts_with(b"HTTP/1.1 200") {
-        bail!("the admin listener did not answer /metrics");
-    }
-    Ok(text)
 }

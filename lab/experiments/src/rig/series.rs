@@ -210,7 +210,8 @@ pub fn take_turn(
             // A contender that has failed once would only delay the others.
             _ if series.trouble.is_some() => {}
             Ok(server) => {
-                let _alone = Alone::among(contenders, server.pid());
+                let running = contenders.iter().filter_map(|(_, one)| one.as_ref().ok());
+                let _alone = Alone::among(running.map(Server::pid), &[server.pid()]);
                 series.add(traffic::measure(bench, server, items, load, time));
             }
             Err(why) => series.trouble = Some(why.clone()),
@@ -218,17 +219,13 @@ pub fn take_turn(
     }
 }
 
-/// Stops all contenders but one until it is dropped. Otherwise their own work, such as waking
-/// threads and pages read back from swap, would use that contender's core and device.
-struct Alone(Vec<u32>);
+/// Stops all processes but some until it is dropped. Otherwise their own work, such as waking
+/// threads and pages read back from swap, would use the cores and the device of those.
+pub struct Alone(Vec<u32>);
 
 impl Alone {
-    fn among(contenders: &[(&str, &Contender)], alone: u32) -> Alone {
-        let running = contenders.iter().filter_map(|(_, one)| one.as_ref().ok());
-        let others: Vec<u32> = running
-            .map(Server::pid)
-            .filter(|&pid| pid != alone)
-            .collect();
+    pub fn among(running: impl Iterator<Item = u32>, awake: &[u32]) -> Alone {
+        let others: Vec<u32> = running.filter(|pid| !awake.contains(pid)).collect();
         for &pid in &others {
             sys::signal(pid, libc::SIGSTOP);
         }

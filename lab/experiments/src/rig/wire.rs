@@ -2,8 +2,8 @@
 //! A plain client: `stats`, and the commands that the load generator does not send (delete, touch).
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -119,6 +119,72 @@ pub fn grown(before: &Stats, now: &Stats, name: &str) -> f64 {
     now.get(name).unwrap_or(&0.0) - before.get(name).unwrap_or(&0.0)
 }
 
+/// A port that was free a moment ago.
+pub fn free_port() -> Result<SocketAddr> {
+    let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    free.context("there is no free port")
+}
+
+/// The metrics of an admin listener, with the head of its answer.
+pub fn metrics(admin: SocketAddr) -> Result<String> {
+    let mut stream = TcpStream::connect(admin)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    if !text.starts_with("HTTP/1.1 200") {
+        bail!("the admin listener did not answer /metrics");
+    }
+    Ok(text)
+}
+
+/// A histogram of metrics: the end of each bucket, and how many were below it.
+#[derive(Clone, Debug, Default)]
+pub struct Buckets(Vec<(f64, f64)>);
+
+impl Buckets {
+    /// The samples that begin with this, such as `name_bucket{command="set",tier="dram",le="`.
+    pub fn of(metrics: &str, begin: &str) -> Buckets {
+        let rest = metrics.lines().filter_map(|line| line.strip_prefix(begin));
+        let samples = rest.filter_map(|rest| rest.split_once("\"} "));
+        let numbers = samples.filter_map(|(end, below)| {
+            let end = end.replace("+Inf", "inf").parse().ok()?;
+            Some((end, below.parse().ok()?))
+        });
+        Buckets(numbers.collect())
+    }
+
+    /// What came after `before`.
+    pub fn since(&self, before: &Buckets) -> Buckets {
+        let pairs = self.0.iter().zip(&before.0);
+        Buckets(
+            pairs
+                .map(|(now, before)| (now.0, now.1 - before.1))
+                .collect(),
+        )
+    }
+
+    pub fn add(&mut self, other: &Buckets) {
+        if self.0.is_empty() {
+            self.0.clone_from(&other.0);
+        } else {
+            self.0
+                .iter_mut()
+                .zip(&other.0)
+                .for_each(|(one, other)| one.1 += other.1);
+        }
+    }
+
+    /// The end of the bucket with this quantile; NaN if there is nothing.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let all = self.0.last().map_or(0.0, |&(_, below)| below);
+        let bucket = self.0.iter().find(|&&(_, below)| below >= all * share);
+        bucket
+            .filter(|_| all > 0.0)
+            .map_or(f64::NAN, |&(end, _)| end)
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -126,6 +192,24 @@ mod tests {
 
     use super::*;
     use senko_workload::KeyShape;
+
+    #[test]
+    fn histograms_of_metrics() {
+        let text = |n: [u64; 3]| {
+            let [one, two, all] = n;
+            format!(
+                "b{{c=\"get\",le=\"0.1\"}} 9\nb{{c=\"set\",le=\"0.1\"}} {one}\n\
+                 b{{c=\"set\",le=\"0.2\"}} {two}\nb{{c=\"set\",le=\"+Inf\"}} {all}\n"
+            )
+        };
+        let of = |n| Buckets::of(&text(n), "b{c=\"set\",le=\"");
+        let mut seen = of([13, 14, 14]).since(&of([3, 3, 3]));
+        assert_eq!((seen.quantile(0.5), seen.quantile(0.99)), (0.1, 0.2));
+        seen.add(&of([0, 0, 100]));
+        assert!(seen.quantile(0.5).is_infinite());
+        assert!(Buckets::default().quantile(0.5).is_nan());
+        assert!(of([2, 2, 2]).since(&of([2, 2, 2])).quantile(0.5).is_nan());
+    }
 
     #[test]
     fn speaks_with_a_server() {
