@@ -16,9 +16,11 @@ import time
 KINDS = os.environ.get("SENKO_SERVERS", "dram,flash,memcached").split(",")
 
 
-# The size of a filler item besides its value (a short key, header and line end), and a little more:
-# see Server.fill.
-FILLER_OVERHEAD = 97
+# The size of a filler item besides its value (headers and a short key), and the same for a value
+# that is stored with its complete answer.
+FILLER_OVERHEAD = 42
+LARGE_FILLER_OVERHEAD = 76
+MOST_PACKED = 1024
 
 
 # Lines of `lru_crawler metadump` that are not the filler's.
@@ -137,13 +139,16 @@ class Server:
                 fewest, end = len(sizes), time.monotonic() + 300
             assert time.monotonic() < end, "items of these sizes stayed in DRAM: %r" % sizes
             # One size at a time: memory moves between classes, so that others leave meanwhile.
-            self.fill(max(min(sizes) - FILLER_OVERHEAD, 0))
+            self.fill(min(sizes))
 
-    def fill(self, length):
-        """Stores values of about this length: the size to match may be the last of its class, so
-        they vary a little.
+    def fill(self, size):
+        """Stores items of about this size: the size to match may be the last of its class, so they
+        vary a little.
         """
-        count = min(max((8 << 20) // (length + FILLER_OVERHEAD), 4), 20000)
+        packed = size - FILLER_OVERHEAD <= MOST_PACKED
+        overhead = FILLER_OVERHEAD if packed else LARGE_FILLER_OVERHEAD
+        length = max(size - overhead - 4, 0)
+        count = min(max((8 << 20) // (length + overhead), 4), 20000)
         parts = []
         for _ in range(count):
             self.filled += 1
