@@ -10,6 +10,9 @@
 //! by the first server's count of items on flash. It includes the index, the DRAM tier and the
 //! buffers in use, so `--memory` is little more than the items need.
 //!
+//! *DRAM over payload* is what resident memory grows by for each item that a server without flash
+//! takes, beyond key and value.
+//!
 //! *Reads*: the device's reads by `/proc/diskstats`, over commands; for touches and deletes over
 //! those that found their item. The server's flash has room, so reclaim, which reads too, does not
 //! run. An item in DRAM needs no read, but only few items are there: DRAM holds a tenth, and
@@ -39,8 +42,10 @@ const KEYS: [usize; 2] = [16, 64];
 const EXTSTORE_FILL: f64 = 12_000.0;
 /// Bytes of a value where DRAM per item is measured.
 const VALUE: usize = 300;
-/// Bytes of its record, with header, words of the answer and alignment.
-const RECORD: u64 = 376;
+/// Bytes of its record, with head and checksum.
+const RECORD: u64 = 332;
+/// Bytes of a value where an item in DRAM is measured.
+const SMALL: usize = 100;
 /// Connections and requests under way on each in a burst.
 const BURST: (usize, usize) = (1000, 16);
 
@@ -91,6 +96,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     ],
     bars: &[
         Bar::less("dram_bytes_per_flash_item", 11.0, 9.0),
+        Bar::less("dram_bytes_over_payload", 60.0, 45.0),
         Bar::less("reads_per_flash_hit", 1.02, 1.005),
         Bar::less("reads_per_miss_or_overwrite", 0.001, 0.0005),
         Bar::less("reads_per_delete_or_touch", 1.02, 1.005),
@@ -102,12 +108,14 @@ pub static EXPERIMENT: Experiment = Experiment {
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut run = Run {
         bench,
-        steps: Steps::new(progress, 10),
+        steps: Steps::new(progress, 11),
         outcome,
         table: Table::new("Windows", &COLUMNS),
     };
     let ended = run.bytes_per_item();
     run.outcome.part(&["dram_bytes_per_flash_item"], ended);
+    let ended = run.bytes_over_payload();
+    run.outcome.part(&["dram_bytes_over_payload"], ended);
     let ended = run.beside_extstore();
     let keys = KEYS.map(|key| format!("key{key}_dram_freed_percent"));
     run.outcome
@@ -175,9 +183,8 @@ impl Run<'_> {
 
     fn bytes_per_item(&mut self) -> Result<()> {
         let on_flash: u64 = self.bench.scaled(4_000_000, 20_000_000);
-        // Ten records a page, the file a little larger than the regions need, and keys to fill it
-        // more than once.
-        let flash = (on_flash / 10 * 4096).next_multiple_of(1 << 20);
+        // Keys to fill the file more than once.
+        let flash = (on_flash / (4096 / RECORD) * 4096).next_multiple_of(1 << 20);
         let items = Items::fixed(on_flash / 20 * 23, KEY, VALUE);
         // The index's bytes for each, and the fixed parts that `--memory` has to cover.
         let memory = (on_flash * 10 + (25 << 20)).next_multiple_of(1 << 20);
@@ -235,6 +242,29 @@ impl Run<'_> {
             "rss_over_cap_full_of_small_items",
             memory_full.peak as f64 / memory as f64,
         );
+        Ok(())
+    }
+
+    /// The growth of a server without flash from half of the items to all.
+    fn bytes_over_payload(&mut self) -> Result<()> {
+        self.steps.next("small items in DRAM");
+        let all = Items::fixed(self.bench.scaled(2_000_000, 10_000_000), KEY, SMALL);
+        let half = Items {
+            keys: all.keys / 2,
+            ..all.clone()
+        };
+        let spec = self.bench.senko("dram", all.keys * 300).dram_only();
+        let server = self.start(&spec)?;
+        let mut resident = [0.0; 2];
+        for (items, resident) in [&half, &all].into_iter().zip(&mut resident) {
+            traffic::fill_fast(self.bench, &server, items)?;
+            let count = server.stat("curr_items")?;
+            ensure!(count == items.keys as f64, "{count} items are there");
+            *resident = process::memory(server.pid())?.resident as f64;
+        }
+        let item = (resident[1] - resident[0]) / half.keys as f64;
+        let over = item - (KEY + SMALL) as f64;
+        self.outcome.bar("dram_bytes_over_payload", over);
         Ok(())
     }
 
