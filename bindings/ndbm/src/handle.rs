@@ -18,6 +18,7 @@ use senko_dbm::{DbmError, Durability, Snapshot, Table};
 
 use crate::failure::Failure;
 use crate::store::{Access, Content, Store};
+use crate::transaction::Open;
 
 /// Two places in turn.
 #[derive(Debug, Default)]
@@ -51,6 +52,7 @@ pub struct Handle {
     keys: Given,
     values: Given,
     walk: Option<Walk>,
+    transaction: Option<Open>,
 }
 
 /// A walk over the keys that the database had at its start. A program may store a further key for
@@ -146,17 +148,18 @@ impl Handle {
             keys: Given::default(),
             values: Given::default(),
             walk: None,
+            transaction: None,
         })
     }
 
-    /// Closes it. Its stores are durable then.
+    /// Closes it. Its stores are durable then. An open transaction is aborted.
     pub fn close(mut self) -> Result<(), Failure> {
-        let walk = self.walk.take();
+        let open = (self.transaction.take(), self.walk.take());
         match self.store.take() {
             Some(store) => {
                 match store.is_own() {
-                    true => drop(walk),
-                    false => std::mem::forget(walk),
+                    true => drop(open),
+                    false => std::mem::forget(open),
                 }
                 store.close(!self.read_only)
             }
@@ -192,8 +195,11 @@ impl Handle {
 
     pub fn fetch(&mut self, key: &[u8]) -> Result<OwnedBytes, Failure> {
         let Content { db, table, .. } = self.content()?;
-        let Some(table) = table else { return Ok(None) };
-        let found = db.snapshot().get(&table, key)?;
+        let found = match (&mut self.transaction, table) {
+            (Some(open), _) => open.fetch(key)?,
+            (None, Some(table)) => db.snapshot().get(&table, key)?,
+            (None, None) => None,
+        };
         Ok(found.map(|value| self.values.put(value)))
     }
 
@@ -201,6 +207,9 @@ impl Handle {
     pub fn put(&mut self, key: &[u8], value: &[u8], replace: bool) -> Result<bool, Failure> {
         let (Content { db, .. }, table) = self.writable()?;
         self.leave_idle_walk(key.len() + value.len());
+        if let Some(open) = &mut self.transaction {
+            return open.put(&table, key, value, replace);
+        }
         let done = db.run(self.durability, |tx| match replace {
             true => tx.put(&table, key, value),
             false => tx.insert(&table, key, value),
@@ -215,6 +224,11 @@ impl Handle {
     /// False if there is no such key.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, Failure> {
         let (Content { db, .. }, table) = self.writable()?;
+        if let Some(open) = &mut self.transaction {
+            let deleted = open.delete(&table, key)?;
+            self.leave_idle_walk(key.len());
+            return Ok(deleted);
+        }
         if db.snapshot().next_key(&table, key, true)?.as_deref() != Some(key) {
             return Ok(false);
         }
@@ -235,6 +249,11 @@ impl Handle {
     /// The first key, or the next one in key order, of those that the database had when the walk
     /// began.
     pub fn walk(&mut self, begin: bool) -> Result<OwnedBytes, Failure> {
+        self.store()?;
+        if let Some(open) = &mut self.transaction {
+            let key = open.walk(begin)?;
+            return Ok(key.map(|key| self.keys.put(key)));
+        }
         if begin {
             self.walk = None;
             if self.read_only {
@@ -276,6 +295,33 @@ impl Handle {
                 return Ok(Some(self.keys.put(key)));
             }
         }
+    }
+
+    /// Begins a transaction. A handle has one at a time.
+    pub fn begin(&mut self) -> Result<(), Failure> {
+        let content = self.content()?;
+        if self.transaction.is_some() {
+            let text = "the handle has a transaction already";
+            return Err(Failure::new(libc::EBUSY, text));
+        }
+        self.transaction = Some(Open::begin(content));
+        Ok(())
+    }
+
+    /// False if the transaction conflicts with another. It has ended in any case.
+    pub fn commit(&mut self) -> Result<bool, Failure> {
+        self.end()?.commit(self.durability)
+    }
+
+    /// Ends the transaction without an effect.
+    pub fn abort(&mut self) -> Result<(), Failure> {
+        self.end().map(drop)
+    }
+
+    fn end(&mut self) -> Result<Open, Failure> {
+        self.store()?;
+        let open = self.transaction.take();
+        open.ok_or_else(|| Failure::new(libc::EINVAL, "the handle has no transaction"))
     }
 
     pub fn dirfno(&self) -> Result<c_int, Failure> {

@@ -7,6 +7,7 @@
 
 mod failure; // errno, and the guard around every call
 mod store; // databases of this process, each open once
+mod transaction; // dbm_begin to dbm_commit
 mod handle; // what dbm_open gives
 
 use std::ffi::{CStr, c_char, c_int};
@@ -259,6 +260,43 @@ pub unsafe extern "C" fn dbm_pagfno(db: *mut Handle) -> c_int {
 pub unsafe extern "C" fn dbm_rdonly(db: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { db.as_ref() }.map_or(0, |handle| c_int::from(handle.read_only()))
+}
+
+/// Begins a transaction.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dbm_begin(db: *mut Handle) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on(db, -1, |handle| handle.begin().map(|()| 0)) }
+}
+
+/// Commits the transaction.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dbm_commit(db: *mut Handle) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { on(db, None, |handle| handle.commit().map(Some)) } {
+        Some(true) => 0,
+        Some(false) => {
+            set_errno(libc::ECANCELED);
+            -1
+        }
+        None => -1,
+    }
+}
+
+/// Aborts the transaction.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dbm_abort(db: *mut Handle) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on(db, -1, |handle| handle.abort().map(|()| 0)) }
 }
 
 /// The names that Berkeley DB's header gives to the same calls. Debian's Python is linked with

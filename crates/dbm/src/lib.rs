@@ -2,8 +2,9 @@
 //! A transactional, ordered DBM for flash (paper D, extended).
 //!
 //! ```text
-//! commit -> order (validated without locks) -> pages in DRAM (new versions) -> log: changes, one write, one flush
-//! checkpoint -> log: pages merged, translation table -> superblock
+//! begin (a short lock) -> commit -> order (validated without locks)
+//!   -> pages in DRAM: new versions (a lock) -> log: changes, one write, one flush (a lock)
+//! checkpoint -> their own segments: pages merged, translation table -> log: record -> superblock
 //! get -> translation table: page -> version as of the snapshot -> DRAM, or one read
 //! ```
 //!

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask lab ARGS`: builds `senko`, `senko-lab`, minimal servers and the rivals, and becomes
-//! `senko-lab ARGS`.
+//! `cargo xtask lab ARGS`: builds `senko`, `senko-lab`, minimal servers, the ndbm library and the
+//! rivals, and becomes `senko-lab ARGS`.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -29,6 +29,9 @@ pub fn lab(workspace: &Workspace, args: &[String]) -> Result<bool> {
             eprintln!(
                 "the minimal servers do not build here, so figures over them will be missing"
             );
+        }
+        if !build(&["senko_ndbm"])? {
+            eprintln!("the ndbm library does not build here, so figures of it will be missing");
         }
         let mut features = RIVALS.to_owned();
         if links("rocksdb") {

@@ -45,6 +45,7 @@ pub mod thesis_index; // a key's block in DRAM (paper A, figures 35, 41 to 44)
 pub mod thesis_misses; // blocks that are read needlessly (paper A, figure 37)
 pub mod dbm_floor; // the ways of a durable write: the floor under every commit
 pub mod dbm_paper; // the DBM against others, as in paper D's figure 2
+pub mod dbm_ndbm; // the same through the interface of ndbm, with transactions
 pub mod dbm_threads; // commits of many threads
 pub mod dbm_random; // random updates while the cleaner works
 pub mod dbm_large; // gets of a database that is larger than its cache
@@ -98,6 +99,7 @@ pub static ALL: &[&Experiment] = &[
     &thesis_misses::EXPERIMENT,
     &dbm_floor::EXPERIMENT,
     &dbm_paper::EXPERIMENT,
+    &dbm_ndbm::EXPERIMENT,
     &dbm_threads::EXPERIMENT,
     &dbm_random::EXPERIMENT,
     &dbm_large::EXPERIMENT,

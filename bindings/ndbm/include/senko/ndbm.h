@@ -46,6 +46,17 @@ int dbm_dirfno(DBM *db);
 int dbm_pagfno(DBM *db);
 int dbm_rdonly(DBM *db);
 
+/* Transactions, which other libraries of ndbm do not have. The calls above are part of the
+ * handle's transaction from its dbm_begin to its dbm_commit or dbm_abort. */
+#define SENKO_NDBM_TRANSACTIONS 1
+/* 0; -1 for an error, EBUSY if the handle has a transaction already. */
+int dbm_begin(DBM *db);
+/* 0; -1 with ECANCELED if another handle changed what this transaction read (run it again), or -1
+ * for an error. The transaction has ended in any case; EINVAL if there was none. */
+int dbm_commit(DBM *db);
+/* 0: the transaction has ended without an effect. -1 for an error, EINVAL if there was none. */
+int dbm_abort(DBM *db);
+
 #ifdef __cplusplus
 }
 #endif

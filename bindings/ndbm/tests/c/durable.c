@@ -61,6 +61,24 @@ static int flushes_of_a_store(void)
     return of_store;
 }
 
+/* Flushes of a transaction with so many stores. They wait for its commit. */
+static int flushes_of_a_transaction(int stores)
+{
+    DBM *db = opened("data", O_RDWR | O_CREAT);
+    flushes = writes = 0;
+    CHECK(dbm_begin(db) == 0);
+    for (int nth = 0; nth < stores; nth++)
+        CHECK(dbm_store(db, number(&nth), text("v"), DBM_REPLACE) == 0);
+    CHECK(writes == 0 && flushes == 0);
+    CHECK(dbm_commit(db) == 0);
+    CHECK(writes > 0);
+    int of_commit = flushes;
+    flushes = 0;
+    dbm_close(db);
+    CHECK(flushes > 0 || of_commit > 0);
+    return of_commit;
+}
+
 /* Reads and writes that emptying so many records takes. */
 static int emptying(int records)
 {
@@ -81,8 +99,10 @@ int main(void)
 {
     /* Handed to the system by each store, and flushed by the close. */
     CHECK(flushes_of_a_store() == 0);
+    CHECK(flushes_of_a_transaction(100) == 0);
     setenv("SENKO_NDBM_SYNC", "1", 1);
     CHECK(flushes_of_a_store() > 0);
+    CHECK(flushes_of_a_transaction(100) == 1 && flushes_of_a_transaction(1) == 1);
     setenv("SENKO_NDBM_SYNC", "0", 1);
     CHECK(flushes_of_a_store() == 0);
 

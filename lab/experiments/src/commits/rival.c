@@ -401,6 +401,42 @@ static void engine_close(void) {
     checked(db->close(db, 0));
     checked(env->close(env, 0));
 }
+// ------------------------------------------------------------------------------------------------
+#elif defined(NDBM)
+#include <errno.h>
+
+#include "senko_ndbm.h"
+
+static DBM *db;
+
+static void checked(int failed) {
+    if (failed) fail("ndbm", strerror(errno));
+}
+static const char *engine_open(const char *folder) {
+    setenv("SENKO_NDBM_SYNC", synced ? "1" : "0", 1);
+    db = dbm_open(in_folder(folder, "db"), O_RDWR | O_CREAT, 0644);
+    checked(!db);
+    return "libsenko_ndbm";
+}
+static void *engine_begin(void) {
+    checked(dbm_begin(db));
+    return db;
+}
+static void engine_put(void *tx, const char *key, const char *value, int ascending) {
+    (void)ascending;
+    datum k = {(char *)key, KEY}, v = {(char *)value, VALUE};
+    checked(dbm_store(tx, k, v, DBM_REPLACE));
+}
+static void engine_commit(void *tx) { checked(dbm_commit(tx)); }
+static long engine_get(const char *key, char *value) {
+    datum k = {(char *)key, KEY};
+    datum v = dbm_fetch(db, k);
+    checked(dbm_error(db));
+    if (!v.dptr) return -1;
+    memcpy(value, v.dptr, v.dsize < VALUE ? (size_t)v.dsize : VALUE);
+    return v.dsize;
+}
+static void engine_close(void) { dbm_close(db); }
 #else
 #error "no engine was named"
 #endif
@@ -471,7 +507,7 @@ static void *commit_share(void *of) {
 
 static void run(unsigned long commits, unsigned long records, unsigned long threads,
                 unsigned long keys, unsigned long seed, int reads) {
-#if defined(SQLITE) || defined(GDBM) || defined(KYOTO)
+#if defined(SQLITE) || defined(GDBM) || defined(KYOTO) || defined(NDBM)
     // Their handles, statements and transactions belong to one thread.
     if (threads != 1) fail("run", "this engine is used by one thread here");
 #endif

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::{Contender, Order, Ran, Work};
 use crate::kv::session::rivals;
@@ -116,27 +116,13 @@ impl Kind {
             return Ok(program);
         }
         let install = format!("apt-get install gcc libc6-dev {}", self.package);
-        let source = folder.join("rival.c");
-        let wrote = std::fs::write(&source, SOURCE);
-        wrote.map_err(|error| format!("{} cannot be written: {error}", source.display()))?;
-        let output = Command::new("cc")
-            .args(["-O2", "-std=gnu11", "-o"])
-            .arg(&program)
-            .arg(format!("-D{}", self.define))
-            .args(sizes.iter().map(|(name, size)| format!("-D{name}={size}")))
-            .arg(&source)
-            .arg(format!("-l{}", self.library))
-            .arg("-lpthread")
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| format!("there is no C compiler ({error}); {install}"))?;
-        if output.status.success() {
-            return Ok(program);
-        }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let is_error = |line: &&str| line.contains("rror:") || line.contains("cannot find");
-        let why = said.lines().find(is_error).unwrap_or("cc gave no reason");
-        let why = why.rsplit("rror: ").next().unwrap_or(why);
+        let library = format!("-l{}", self.library);
+        let sizes = sizes.iter().map(|(name, size)| format!("-D{name}={size}"));
+        let built = compile(&program, self.define, sizes, &[&library]);
+        let why = match built {
+            Ok(()) => return Ok(program),
+            Err(why) => why,
+        };
         Err(format!("{} is not installed ({why}); {install}", self.name))
     }
 
@@ -158,6 +144,63 @@ impl Kind {
         Rival::start_in(command, folder, synced, Vec::new())
             .map_err(|error| format!("{}: {error:#}", self.name))
     }
+}
+
+/// Compiles the program of one engine, beside its source.
+fn compile(
+    program: &Path,
+    define: &str,
+    sizes: impl Iterator<Item = String>,
+    library: &[&str],
+) -> Result<(), String> {
+    let source = program.with_file_name("rival.c");
+    let wrote = std::fs::write(&source, SOURCE);
+    wrote.map_err(|error| format!("{} cannot be written: {error}", source.display()))?;
+    let output = Command::new("cc")
+        .args(["-O2", "-std=gnu11", "-o"])
+        .arg(program)
+        .arg(format!("-D{define}"))
+        .args(sizes)
+        .arg(&source)
+        .args(library)
+        .arg("-lpthread")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("there is no C compiler: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_error = |line: &&str| line.contains("rror:") || line.contains("cannot find");
+    let why = said.lines().find(is_error).unwrap_or("cc gave no reason");
+    Err(why.rsplit("rror: ").next().unwrap_or(why).to_owned())
+}
+
+/// Our DBM's name behind the interface of ndbm.
+pub const NDBM: &str = "ndbm";
+/// The header of that library.
+const NDBM_HEADER: &str = include_str!("../../../../bindings/ndbm/include/senko/ndbm.h");
+
+/// Starts a program on our library of ndbm, with its transactions. The library is looked for beside
+/// `senko-lab`.
+pub fn ndbm(lab: &Path, programs: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
+    let started = || {
+        let library = lab.with_file_name("libsenko_ndbm.so");
+        ensure!(library.is_file(), "there is no {}", library.display());
+        let program = programs.join("rival-ndbm");
+        if !program.is_file() {
+            std::fs::write(programs.join("senko_ndbm.h"), NDBM_HEADER)?;
+            // The name by which programs look for it.
+            let named = programs.join("libsenko_ndbm.so.0");
+            std::os::unix::fs::symlink(&library, &named)?;
+            let looked_for = format!("-Wl,-rpath,{}", programs.display());
+            let library = named.display().to_string();
+            compile(&program, "NDBM", [].into_iter(), &[&library, &looked_for])
+                .map_err(|why| anyhow!("{}: {why}", library))?;
+        }
+        Rival::start_in(Command::new(&program), folder, synced, Vec::new())
+    };
+    started().map_err(|error| format!("{NDBM}: {error:#}; `cargo xtask lab` builds the library"))
 }
 
 /// redb's name. It is not a C library, and is in the program of the store's rivals.

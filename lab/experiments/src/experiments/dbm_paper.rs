@@ -49,7 +49,7 @@ pub struct Load {
 }
 
 /// The loads with as many records as in the paper (in a run of five rounds), or fewer.
-fn loads(bench: &Bench<'_>) -> [Load; 4] {
+pub fn loads(bench: &Bench<'_>) -> [Load; 4] {
     let load = |name, synced, records, quick, full| Load {
         name,
         synced,

@@ -129,13 +129,4 @@ pub static UNMEASURED: &[(Paper, Sentence)] = &[
             MACHINE,
         ),
     ),
-    (
-        Paper::D,
-        untested(
-            "section 3, the interface",
-            "the interface of Unix's DBM, extended by transactions",
-            &["bindings/ndbm/src/lib.rs"],
-            "ndbm is here without transactions, and figure 2 is measured through the Rust library",
-        ),
-    ),
 ];

@@ -9,7 +9,7 @@ use senko_lab::commits::write::Space;
 use senko_lab::commits::{Contender, Order, Ran, Turns, Work, percentile_over};
 use senko_lab::experiments::dbm_occ::{self, Keeping};
 use senko_lab::experiments::{
-    dbm_appendpages, dbm_floor, dbm_large, dbm_paper, dbm_random, dbm_small, dbm_threads,
+    dbm_appendpages, dbm_floor, dbm_large, dbm_ndbm, dbm_paper, dbm_random, dbm_small, dbm_threads,
 };
 use senko_lab::rig::Steps;
 use senko_lab::{Outcome, Table};
@@ -221,6 +221,35 @@ fn the_papers_loads_name_every_key() {
     for kind in rival::ALL {
         for load in ["synced1", "tmpfs100"] {
             let key = format!("{load}_over_{}", kind.name);
+            let has = outcome.bars().contains_key(&key);
+            assert!(has || outcome.missing().contains_key(&key), "{key}");
+        }
+    }
+}
+
+/// The library of ndbm lies beside the tests if its own tests were built. An older one has no
+/// transactions.
+#[test]
+fn figure_2_through_ndbm_names_every_key() {
+    let Some(scratch) = on_disk() else { return };
+    let lab = std::env::current_exe().unwrap();
+    match rival::ndbm(&lab, scratch.folder(), &scratch.path("ndbm"), true) {
+        Ok(mut ndbm) => does_its_work(&mut ndbm, false),
+        Err(why) => assert!(why.contains("cargo xtask lab"), "{why}"),
+    }
+    let mut outcome = Outcome::new();
+    let steps = Steps::new(&(), 1);
+    let mut table = Table::new("", &senko_lab::commits::turns::COLUMNS);
+    for (name, synced) in [("synced100", true), ("tmpfs1", false)] {
+        let load = dbm_paper::Load {
+            name,
+            synced,
+            records: if synced { 100 } else { 1 },
+            commits: 4,
+        };
+        dbm_ndbm::one(&load, 2, &scratch, &lab, &steps, &mut table, &mut outcome);
+        for over in ["leveldb", "senko"] {
+            let key = format!("ndbm_{name}_over_{over}");
             let has = outcome.bars().contains_key(&key);
             assert!(has || outcome.missing().contains_key(&key), "{key}");
         }
