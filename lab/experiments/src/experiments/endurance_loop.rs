@@ -248,7 +248,13 @@ fn resized(mut profile: Profile, bytes: u64) -> Profile {
 }
 
 /// Runs a recording twice on a drive that was full; returns the report of the second run.
-fn replay(requests: &[Request], profile: &str, ftl: &str, bytes: u64, seed: u64) -> Result<Report> {
+pub fn replay(
+    requests: &[Request],
+    profile: &str,
+    ftl: &str,
+    bytes: u64,
+    seed: u64,
+) -> Result<Report> {
     let profile = resized(Profile::find(profile)?, bytes);
     let parts = Parts {
         ftl: Some(ftl.parse()?),
