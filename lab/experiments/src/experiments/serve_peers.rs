@@ -27,7 +27,11 @@ pub mod tier; // DRAM in front of either
 use anyhow::{Context, Result, ensure};
 use senko_cache::Footprint;
 use senko_plan::requests::{self, Requests};
-use senko_ssd::Request;
+use senko_ssd::device::Parts;
+use senko_ssd::drive::{Drive, Load};
+use senko_ssd::profile::Profile;
+use senko_ssd::spec::Spec;
+use senko_ssd::{Error, Request};
 use senko_workload::etc;
 
 use super::endurance_loop;
@@ -48,6 +52,8 @@ const LEAST: (u64, u64) = (16 << 20, 2 << 20);
 const BYTES: (u64, u64) = (16, 1024);
 /// The share of the drive that the flash takes.
 const USED: f64 = 0.93;
+/// Blocks of the drive for one of its profile's.
+const SMALLER_BLOCKS: u32 = 8;
 /// Misses are equal if their ratios differ by less.
 const EQUAL: f64 = 0.002;
 
@@ -221,7 +227,7 @@ fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     outcome.setting("dram_share_of_flash", SHARES.1);
     outcome.setting("flash_share_of_drive", USED);
     outcome.setting("record_head_of_models", RECORD_HEAD);
-    let (keys, requests) = options.scaled((400_000, 2_000_000), (2_000_000, 12_000_000));
+    let (keys, requests) = options.scaled((1_000_000, 5_000_000), (4_000_000, 24_000_000));
     outcome.setting("keys", keys);
     outcome.setting("requests", requests);
     let zipf = requests::zipf(0.99, keys, requests, Some(0), options.seed)?;
@@ -296,9 +302,7 @@ fn compare(name: &str, stream: &Stream, steps: &Steps<'_>, outcome: &mut Outcome
         ("kangaroo", &kangaroo),
         ("nemo_like", &nemo),
     ] {
-        let drive = (stream.flash as f64 / USED) as u64 >> 20 << 20;
-        let report = endurance_loop::replay(&seen.writes, "x25-m", "page", drive, stream.seed)?;
-        let programmed = report.flash.all_programs() as f64 * report.page_bytes as f64;
+        let programmed = programmed(&seen.writes, stream.flash)?;
         let figures = [
             ("miss_ratio", seen.miss_ratio),
             ("dram_bytes_per_item", seen.index_bytes / seen.items),
@@ -315,4 +319,28 @@ fn compare(name: &str, stream: &Stream, steps: &Steps<'_>, outcome: &mut Outcome
     }
     outcome.tables.push(table);
     Ok(shard)
+}
+
+/// Bytes that a drive programs for these writes when it gets them a second time. The rest of the
+/// drive was never written, and nothing is trimmed.
+fn programmed(writes: &[Request], flash: u64) -> Result<f64> {
+    let bytes = (flash as f64 / USED) as u64 >> 20 << 20;
+    let mut profile = endurance_loop::resized(Profile::find("x25-m")?, bytes);
+    // A small drive would have too few of the profile's blocks.
+    profile.geometry.pages /= SMALLER_BLOCKS;
+    profile.geometry.blocks *= SMALLER_BLOCKS;
+    let parts = Parts {
+        ftl: Some("page".parse()?),
+        buffer: Some(Spec::plain("none")),
+        untimed: true,
+        ..Parts::default()
+    };
+    let mut drive = Drive::new(&profile, &parts)?;
+    let mut run = || {
+        let writes = writes.iter().map(|write| Ok::<_, Error>(*write));
+        drive.run(writes, Load::Closed { depth: 1 })
+    };
+    run()?;
+    let report = run()?;
+    Ok(report.flash.all_programs() as f64 * report.page_bytes as f64)
 }

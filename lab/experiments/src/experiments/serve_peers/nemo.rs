@@ -8,8 +8,8 @@
 //! had: sets of few choices for a better fill, an index of Bloom filters, and hotness tracked in
 //! two ways.
 //!
-//! The rest is this model's own, so its figures are not Nemo's: two groups in DRAM, of which the
-//! older is written when an object fits into neither; 256 groups; filters with a tenth of a false
+//! The rest is this model's own, so its figures are not Nemo's: eight groups in DRAM, of which the
+//! oldest is written when an object fits into none; 1,024 groups; filters with a tenth of a false
 //! read for an absent key, all in DRAM, while Nemo keeps a part on flash; one hit bit an object; a
 //! copy that is replaced costs nothing.
 
@@ -21,12 +21,13 @@ use senko_workload::rng::mix64;
 
 use super::tier::{Object, PAGE_HEAD, Tier, Writes};
 
-/// Groups on flash.
-const GROUPS: usize = 256;
+/// Groups on flash, and in DRAM.
+const GROUPS: usize = 1024;
+const OPEN: usize = 8;
 /// Pages read in vain for an absent key.
 const FALSE_READS: f64 = 0.1;
 
-/// A group of pages. The last two are in DRAM, the others on flash.
+/// A group of pages. The last ones are in DRAM, the others on flash.
 #[derive(Debug)]
 struct Group {
     free: Vec<usize>,
@@ -59,8 +60,9 @@ impl Nemo {
             admitted: 0,
             writes: Writes::default(),
         };
-        empty.open();
-        empty.open();
+        for _ in 0..OPEN {
+            empty.open();
+        }
         empty
     }
 
@@ -76,9 +78,9 @@ impl Nemo {
         let mut waiting = vec![object];
         while let Some(object) = waiting.pop() {
             let page = (mix64(u64::from(object.id)) % self.pages as u64) as usize;
-            let older = self.groups.len() - 2;
+            let oldest = self.groups.len() - OPEN;
             let fits = |at: &usize| self.groups[*at].free[page] >= object.stored();
-            let Some(at) = (older..older + 2).find(fits) else {
+            let Some(at) = (oldest..oldest + OPEN).find(fits) else {
                 waiting.push(object);
                 self.write(&mut waiting);
                 continue;
@@ -92,9 +94,9 @@ impl Nemo {
         }
     }
 
-    /// Writes the older group in DRAM over the oldest on flash, whose hit objects return.
+    /// Writes the oldest group in DRAM over the oldest on flash, whose hit objects return.
     fn write(&mut self, waiting: &mut Vec<Object>) {
-        if self.groups.len() == GROUPS + 2
+        if self.groups.len() == GROUPS + OPEN
             && let Some(group) = self.groups.pop_front()
         {
             let number = self.oldest;
@@ -108,7 +110,7 @@ impl Nemo {
                 }
             }
         }
-        let number = self.oldest as usize + self.groups.len() - 2;
+        let number = self.oldest as usize + self.groups.len() - OPEN;
         let first = number % GROUPS * self.pages;
         self.writes.pages(first, self.pages);
         self.open();
@@ -154,7 +156,7 @@ impl Tier for Nemo {
     }
 
     fn buffer_bytes(&self) -> u64 {
-        (2 * self.pages * PAGE_SIZE) as u64
+        (OPEN * self.pages * PAGE_SIZE) as u64
     }
 }
 
@@ -167,10 +169,10 @@ mod tests {
 
     #[test]
     fn pages_hold_their_bytes_and_answers_are_the_newest() {
-        let mut cache = Cached::new(Nemo::new(4 << 20, 300.0), 300_000, 20_000);
-        let (mut newest, mut rng) = (vec![0; 20_000], Rng::new(3));
+        let mut cache = Cached::new(Nemo::new(8 << 20, 300.0), 300_000, 40_000);
+        let (mut newest, mut rng) = (vec![0; 40_000], Rng::new(3));
         for _ in 0..300_000 {
-            let id = (rng.below(20_000) * rng.below(20_000) / 20_000) as u32;
+            let id = (rng.below(40_000) * rng.below(40_000) / 40_000) as u32;
             let bytes = 20 + (mix64(id.into()) % 1_000) as u32;
             let mut version = newest[id as usize];
             if rng.chance(20) {
@@ -199,6 +201,6 @@ mod tests {
             assert_eq!((write.offset, write.bytes), (expected, group));
         }
         let opened = tier.oldest + tier.groups.len() as u64;
-        assert_eq!(tier.writes().len() as u64, opened - 2);
+        assert_eq!(tier.writes().len(), opened as usize - OPEN);
     }
 }
