@@ -344,3 +344,38 @@ fn programmed(writes: &[Request], flash: u64) -> Result<f64> {
     let report = run()?;
     Ok(report.flash.all_programs() as f64 * report.page_bytes as f64)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_have_every_write_and_runs_repeat() {
+        let zipf = requests::zipf(0.99, 300_000, 600_000, Some(0), 1).unwrap();
+        let sizes = zipf.sizes.clone().unwrap();
+        let sizes = sizes.iter().map(|bytes| (*bytes).clamp(BYTES.0, BYTES.1));
+        let stream = Stream::new(zipf, sizes.collect(), 1);
+        let mut replay =
+            Replay::new(stream.memory as usize, stream.flash, RULES[0], stream.seed).unwrap();
+        for half in &stream.halves {
+            replay.replay(half).unwrap();
+        }
+        let recorded = replay.writes().iter().map(|write| write.bytes);
+        let counted = replay.shard().stats().device_write_bytes;
+        assert_eq!(recorded.sum::<u64>(), counted);
+        for once in [Stream::shard, |stream: &Stream| {
+            Ok(stream.kangaroo(stream.flash))
+        }] {
+            let (one, two) = (once(&stream).unwrap(), once(&stream).unwrap());
+            assert_eq!(one.miss_ratio, two.miss_ratio);
+            assert_eq!(one.writes, two.writes);
+            assert!(
+                one.writes
+                    .iter()
+                    .all(|w| w.offset + w.bytes <= stream.flash)
+            );
+            assert!(one.written_over_admitted() > 1.0 && one.miss_ratio < 0.9);
+        }
+    }
+}
