@@ -35,7 +35,7 @@ use senko_ssd::{Error, Request};
 use senko_workload::etc;
 
 use super::endurance_loop;
-use super::serve_endurance::replay::{RULES, Replay, key_of};
+use super::serve_endurance::replay::{RULES, Replay, Rules, key_of};
 use crate::rig::Steps;
 use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table};
 use kangaroo::{Kangaroo, PAPER};
@@ -139,8 +139,8 @@ impl Stream {
         self.objects.iter().map(head).sum::<u64>() as f64 / self.objects.len() as f64
     }
 
-    fn shard(&self) -> Result<Seen> {
-        let mut replay = Replay::new(self.memory as usize, self.flash, RULES[0], self.seed)?;
+    fn shard(&self, rules: Rules) -> Result<Seen> {
+        let mut replay = Replay::new(self.memory as usize, self.flash, rules, self.seed)?;
         replay.replay(&self.halves[0])?;
         let (before, stats) = (replay.counts(), replay.shard().stats());
         let written = replay.writes().len();
@@ -292,13 +292,15 @@ fn compare(name: &str, stream: &Stream, steps: &Steps<'_>, outcome: &mut Outcome
         ],
     );
     steps.next(&format!("{name}: the cache"));
-    let shard = stream.shard()?;
+    let shard = stream.shard(RULES[0])?;
+    let fifo = stream.shard(RULES[1])?;
     steps.next(&format!("{name}: Kangaroo"));
     let kangaroo = stream.kangaroo(stream.flash);
     steps.next(&format!("{name}: like Nemo"));
     let nemo = stream.model(Nemo::new(stream.flash, stream.mean()));
     for (who, seen) in [
         ("cache", &shard),
+        ("cache_fifo", &fifo),
         ("kangaroo", &kangaroo),
         ("nemo_like", &nemo),
     ] {
@@ -364,9 +366,10 @@ mod tests {
         let recorded = replay.writes().iter().map(|write| write.bytes);
         let counted = replay.shard().stats().device_write_bytes;
         assert_eq!(recorded.sum::<u64>(), counted);
-        for once in [Stream::shard, |stream: &Stream| {
-            Ok(stream.kangaroo(stream.flash))
-        }] {
+        for once in [
+            |stream: &Stream| stream.shard(RULES[0]),
+            |stream: &Stream| Ok(stream.kangaroo(stream.flash)),
+        ] {
             let (one, two) = (once(&stream).unwrap(), once(&stream).unwrap());
             assert_eq!(one.miss_ratio, two.miss_ratio);
             assert_eq!(one.writes, two.writes);
