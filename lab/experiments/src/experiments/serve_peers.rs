@@ -8,9 +8,9 @@
 //!
 //! All get the same look-ups, with ETC's sizes (at most 1 KiB of key and value), the same DRAM for
 //! objects, index and buffers, and the same flash. What is missing is stored. The cache is the
-//! server's own shard (`serve_endurance/replay.rs`); its rivals are models (`serve_peers/`) behind
-//! LRU in DRAM, where an object takes what it takes in the shard. The second half of the requests
-//! counts.
+//! server's own shard (`serve_endurance/replay.rs`), with and without reinsertion; its rivals are
+//! models (`serve_peers/`) behind LRU in DRAM, where an object takes what it takes in the shard.
+//! The second half of the requests counts.
 //!
 //! *Admitted*: bytes of keys and values that go from DRAM to flash, without what is written again.
 //! The shard counts records; the mean head of all objects, rounded up, is taken from them.
