@@ -8,6 +8,7 @@ pub mod serve_flash_get; // flash GETs, the device's limit and extstore (paper B
 pub mod serve_dram_flash_ratio; // less and less DRAM (paper E, figure 4)
 pub mod serve_memory; // DRAM per flash item, the memory cap, reads per command
 pub mod serve_endurance; // bytes written to flash, and the hits that they bring
+pub mod serve_peers; // models of Kangaroo and of a cache like Nemo beside the cache itself
 pub mod serve_tails; // the tail of GETs while flash is written and reclaimed
 pub mod serve_cores; // one worker compared with two
 pub mod serve_restart; // how soon a server is back after its process ended, and with what
@@ -63,6 +64,7 @@ pub static ALL: &[&Experiment] = &[
     &serve_dram_flash_ratio::EXPERIMENT,
     &serve_memory::EXPERIMENT,
     &serve_endurance::EXPERIMENT,
+    &serve_peers::EXPERIMENT,
     &serve_tails::EXPERIMENT,
     &serve_cores::EXPERIMENT,
     &serve_restart::EXPERIMENT,

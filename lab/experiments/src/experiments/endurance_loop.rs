@@ -233,7 +233,7 @@ fn with_own_discards(requests: Vec<Request>, bytes: u64) -> Vec<Request> {
 }
 
 /// This profile's drive in another size: one plane, with the profile's own over-provisioning ratio.
-fn resized(mut profile: Profile, bytes: u64) -> Profile {
+pub fn resized(mut profile: Profile, bytes: u64) -> Profile {
     let geometry = &mut profile.geometry;
     let planes = u64::from(geometry.channels * geometry.dies * geometry.planes);
     let physical = planes * u64::from(geometry.blocks) * geometry.block_bytes();

@@ -20,6 +20,9 @@ use senko_cache::{
 use senko_io::{AlignedBuf, Completion, DeviceId, FramePool, Op, PAGE_SIZE, PageBuf, Queue, Tag};
 
 use senko_plan::requests::{Act, Requests};
+use senko_ssd::Request;
+
+use crate::experiments::endurance_loads::request;
 
 /// The largest value; the rest of a larger object is cut off.
 pub const LARGEST_VALUE: u64 = 64 << 10;
@@ -106,6 +109,7 @@ struct Memory {
     pages: Vec<u8>,
     frames: FramePool,
     ended: VecDeque<Completion>,
+    writes: Vec<Request>,
 }
 
 impl Queue for Memory {
@@ -136,6 +140,8 @@ impl Queue for Memory {
         );
         self.pages[at..at + bytes].copy_from_slice(&buf[from..from + bytes]);
         drop(buf);
+        let written = request(senko_ssd::Op::Write, at as u64, bytes as u64);
+        self.writes.push(written);
         self.end(Op::Write, token, None);
     }
 
@@ -215,6 +221,7 @@ impl Replay {
                 pages: vec![0; pages as usize * PAGE_SIZE],
                 frames: FramePool::new(&[(1, 24), (4, 6), (senko_cache::FRAME_PAGES, 4)]),
                 ended: VecDeque::new(),
+                writes: Vec::new(),
             },
             value: vec![b'v'; LARGEST_VALUE as usize],
             counts: Counts::default(),
@@ -253,6 +260,11 @@ impl Replay {
 
     pub fn shard(&self) -> &Shard {
         &self.shard
+    }
+
+    /// The writes that the device got, in order.
+    pub fn writes(&self) -> &[Request] {
+        &self.queue.writes
     }
 
     fn request(&mut self, object: u32, size: usize, act: Act) -> Result<()> {
