@@ -8,9 +8,9 @@
 //!  | kl | bits| atime | value_len      | cas   | exp    | flags  | VALUE key flags n\r\n data \r\nEND\r\n   answer
 //! ```
 //!
-//! A value of at most [`PACKED_VALUE`] bytes makes a *packed* record: its head has an expiry, flags
-//! and a long CAS value only where they are needed, and the text around the value is written when
-//! the answer is. A larger value makes an *answer* record, which stores its answer as it is sent
+//! A value of at most [`PACKED_VALUE`] bytes makes a *packed* record. Its head has an expiry, flags
+//! and a long CAS value only where they are needed. The text around the value is written with each
+//! answer. A larger value makes an *answer* record, which stores its answer as it is sent
 //! (paper B, section 3.3).
 //!
 //! On flash, one or two checksums stand between head and body; DRAM has the same bytes without

@@ -3,21 +3,25 @@
 //!
 //! Card. Idea: objects wait in a log until several of one set can be written with one page. Source:
 //! McAllister et al., "Kangaroo: Caching Billions of Tiny Objects on Flash", SOSP 2021, sections 3
-//! and 4, and its public sources (the `kangaroo` folder of CacheLib's engine). Facts from the
-//! sources: pages of 4 KiB, segments of 256 KiB, a log entry of 48 bits (9 tag, 19 place, 16 next,
-//! 3 hits, 1 valid) with 16 bits a chain, the heads of pages and records, and that a removal from a
-//! set writes its page.
+//! and 4, and its public sources (the `kangaroo` folder of CacheLib's engine).
 //!
-//! From memory of the paper, since its text was not to be had: 5 % of the flash for the log, 90 %
-//! of the objects admitted, a threshold of 2, three bits of RRIParoo (a new object at 6, each hit
-//! in the log one nearer, a hit in the set 0, sets' objects before the log's at equal bits), 3 bits
-//! a Bloom filter and one hit bit an object, and that an object below the threshold stays if it was
-//! hit.
+//! From the sources:
+//! - Pages have 4 KiB, segments 256 KiB, with the heads of pages and records that they have there.
+//! - A log entry takes 48 bits (9 tag, 19 place, 16 next, 3 hits, 1 valid), a chain 16.
+//! - A removal from a set writes its page.
 //!
-//! Deviations: one partition, segments of at most a sixteenth of the log; filters never err (they
-//! cost reads, which are not counted here); every object of a set has a hit bit, where the paper
-//! has one for some; an object that no longer fits into its set goes, while the sources put it back
-//! into the log.
+//! From memory of the paper, since its text was not to be had:
+//! - The log has 5 % of the flash. 90 % of the objects are admitted. The threshold is 2, and an
+//!   object below it stays if it was hit.
+//! - RRIParoo has three bits. A new object is at 6, and each hit in the log brings it one nearer. A
+//!   hit in the set sets 0. At equal bits the set's objects come first.
+//! - An object in a set takes three bits of a Bloom filter and one hit bit.
+//!
+//! Deviations:
+//! - There is one partition. A segment is at most a sixteenth of the log.
+//! - Filters never err. An error would cost reads, which are not counted here.
+//! - Every object of a set has a hit bit, where the paper has one for some.
+//! - An object that no longer fits into its set goes. The sources put it back into the log.
 
 use std::collections::VecDeque;
 

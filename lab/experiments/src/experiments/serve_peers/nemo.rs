@@ -8,10 +8,12 @@
 //! had: sets of few choices for a better fill, an index of Bloom filters, and hotness tracked in
 //! two ways.
 //!
-//! The rest is this model's own, so its figures are not Nemo's: eight groups in DRAM, of which the
-//! oldest is written when an object fits into none; 1,024 groups; filters with a tenth of a false
-//! read for an absent key, all in DRAM, while Nemo keeps a part on flash; one hit bit an object; a
-//! copy that is replaced costs nothing.
+//! The rest is this model's own, so its figures are not Nemo's:
+//! - There are 1,024 groups, and eight in DRAM. The oldest of these is written when an object fits
+//!   into none.
+//! - Filters cost an absent key a tenth of a read. All are in DRAM, while Nemo keeps a part on
+//!   flash.
+//! - An object has one hit bit. A copy that is replaced costs nothing.
 
 use std::collections::{HashMap, VecDeque};
 
