@@ -5,6 +5,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
 use senko_plan::device::{FileTarget, Measured, SimulatedTarget, Size, Target, measure};
@@ -175,7 +176,10 @@ struct Loop {
 impl Loop {
     /// Its device with sectors of this size, or the reason why there is none.
     fn new(bytes: u64, sector: &str) -> Result<Self, String> {
-        let file = std::env::temp_dir().join(format!("senko-loop-{sector}-{}", std::process::id()));
+        // Two tests make one at the same time, with the same sectors.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let file = std::env::temp_dir().join(format!("senko-loop-{}-{number}", std::process::id()));
         let made = std::fs::File::create(&file).and_then(|made| made.set_len(bytes));
         made.map_err(|error| error.to_string())?;
         let mut losetup = Command::new("losetup");
