@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use senko_io::{Output, bar, tell, undo};
+use senko_io::{Output, bar, exact_size, tell, undo};
+use senko_plan::device::fit::{Fit, fit};
 use senko_plan::device::{
     FileTarget, Found, LEAST, Mapping, Measured, SimulatedTarget, Target, measure,
 };
@@ -16,7 +17,7 @@ use senko_ssd::chart::Unit;
 use senko_ssd::device::Parts;
 use senko_ssd::drive::Drive;
 use senko_ssd::engine_device::SimulatedDevice;
-use senko_ssd::profile::Profile;
+use senko_ssd::profile::{DEFAULT, Profile};
 use senko_workload::units::count;
 use serde_json::json;
 
@@ -27,6 +28,8 @@ use serde_json::json;
       makes the file, measures through it, removes it\n  \
     senko device sim:x25-m --svg x25-m.svg\n      \
       a simulated drive, in its own time\n  \
+    senko device test.bin --write-profile mine.toml\n      \
+      and then: senko ssd run trace.csv --profile mine.toml\n  \
     sudo senko device /dev/sdX --destroy-data /dev/sdX\n\n\
     All data of a raw device, or of a file that is there already, is lost; so its name has to be typed twice.")]
 pub struct DeviceArgs {
@@ -45,24 +48,39 @@ pub struct DeviceArgs {
     /// Draws times by size, rates by depth, the series and the ranges
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
+    /// Writes a profile for senko ssd: a drive with these times
+    #[arg(long, value_name = "FILE.toml")]
+    write_profile: Option<PathBuf>,
+    /// The profile that has what a host can't see: capacity, cells, buffers [default: nvme-512gb]
+    #[arg(long, value_name = "PROFILE", requires = "write_profile")]
+    like: Option<String>,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
 }
 
+/// A figure of a fitted profile that is off by a larger factor is told of.
+const NEAR: f64 = 1.25;
+
 /// Runs `senko device`.
 pub fn main(args: &DeviceArgs) -> Result<()> {
     if args.size < LEAST {
         anyhow::bail!(
-            "--size is {}, and the measurement needs at least {LEAST} bytes",
-            args.size
+            "--size is {}, and the measurement needs at least {}",
+            exact_size(args.size),
+            exact_size(LEAST)
         );
     }
     undo::on_signals();
     let named = Path::new(&args.target);
-    if let Some(path) = &args.svg {
+    for path in args.svg.iter().chain(&args.write_profile) {
         Output::check(path, &[named])?;
     }
+    let like = args.like.as_deref().unwrap_or(DEFAULT);
+    let like = match args.write_profile {
+        Some(_) => Some(Profile::find(like)?),
+        None => None,
+    };
     let mut made = None;
     let mut target: Box<dyn Target> = match args.target.strip_prefix("sim:") {
         Some(name) => {
@@ -100,6 +118,16 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         ));
     }
     drop((target, made));
+    let fitted = match &like {
+        Some(like) => Some(fit(&measured, like)?),
+        None => None,
+    };
+    if let Some(off) = fitted.as_ref().map(Fit::distance).filter(|off| *off > NEAR) {
+        notes.push(format!(
+            "A figure of the profile is off by {off:.1} times: the drive is unlike the profile that \
+             it is fitted from, and --like names another."
+        ));
+    }
     if senko_io::say::terminal() {
         bar!("\r\x1b[K");
     }
@@ -116,7 +144,32 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         let svg = measured.chart(&args.target).to_svg();
         Output::write(path, &[named], svg.as_bytes())?;
     }
+    if let (Some(path), Some(fitted), Some(like)) = (&args.write_profile, fitted, &like) {
+        let text = profile(&args.target, &like.name, fitted)?;
+        Output::write(path, &[named], text.as_bytes())?;
+    }
     Ok(())
+}
+
+/// A profile's file, which begins with its source: what was measured, and what a simulated drive of
+/// it gives.
+fn profile(target: &str, like: &str, mut fit: Fit) -> Result<String> {
+    let time = |ns: f64| Unit::Nanoseconds.show(ns);
+    let mut text = format!(
+        "# Fitted to a measurement of {target}, from the profile {like}.\n#\n# Mean times, \
+         measured and simulated:\n"
+    );
+    for ((name, wanted), (_, found)) in fit.wanted.named().into_iter().zip(fit.found.named()) {
+        text += &format!("# {name}: {} and {}\n", time(wanted), time(found));
+    }
+    text += &format!(
+        "#\n# Not measured, and as in {like}: capacity and spare room, cells and their wear, \
+         erases, buffers.\n"
+    );
+    fit.profile.name = "fitted".to_owned();
+    fit.profile.source = format!("fitted to a measurement of {target}, from {like}");
+    let profile = toml::to_string(&fit.profile).context("a profile that is not TOML")?;
+    Ok(text + &profile)
 }
 
 /// The progress of a measurement.

@@ -11,6 +11,7 @@
 //!
 //! All times are the target's own. A simulated drive gives the same result on any machine.
 
+pub mod fit; // a profile for the simulator
 pub mod target; // files, raw devices and simulated drives
 
 use anyhow::{Context, Result};

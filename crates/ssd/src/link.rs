@@ -62,6 +62,9 @@ pub enum Link {
         bytes_per_second: u64,
         /// How long a command occupies the link, in nanoseconds.
         command_ns: Time,
+        /// The same for a write, if it differs.
+        #[serde(default)]
+        write_command_ns: Option<Time>,
     },
 }
 
@@ -119,6 +122,10 @@ impl Link {
         match *self {
             Self::None => 0,
             Self::Sata {
+                write_command_ns: Some(ns),
+                ..
+            }
+            | Self::Other {
                 write_command_ns: Some(ns),
                 ..
             } if op == Op::Write => ns,

@@ -38,6 +38,7 @@ fn a_file_in_use_is_neither_measured_nor_drawn_over() {
         "16m",
     ]];
     commands.push(vec!["device", "sim:x25-m", "--svg", name]);
+    commands.push(vec!["device", "sim:x25-m", "--write-profile", name]);
     commands.push(vec!["ssd", "trace", "plot", "seq:count=9", "-o", name]);
     for args in commands {
         let told = refused(SENKO, &folder, &args);
@@ -121,6 +122,7 @@ fn a_device_that_is_not_there_is_told() {
         &["store", "bench", &name, "--keys", "10"],
         &["dbm", "put", &name, "a", "b"],
         &["device", "sim:x25-m", "--svg", &name],
+        &["device", "sim:x25-m", "--write-profile", &name],
     ] {
         let told = refused(SENKO, &folder, args);
         assert!(told.contains("there is no device"), "{args:?}: {told}");

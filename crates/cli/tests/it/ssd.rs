@@ -44,6 +44,49 @@ fn fields(value: &serde_json::Value, names: &mut std::collections::BTreeSet<Stri
     }
 }
 
+/// A written profile is one for every command that takes a profile, and begins with what it was
+/// fitted to. One that is unlike its template is told of.
+#[test]
+fn a_measured_drive_is_simulated() {
+    let folder = Scratch::new();
+    let args = ["device", "sim:x25-m", "--write-profile", "mine.toml"];
+    let output = run(SENKO, &folder, &args);
+    assert!(output.status.success(), "{output:?}");
+    assert!(!stdout(&output).contains("is off by"), "{output:?}");
+    let text = std::fs::read_to_string(folder.join("mine.toml")).unwrap();
+    assert!(
+        text.starts_with("# Fitted to a measurement of sim:x25-m, from the profile nvme-512gb.")
+    );
+    let args = [
+        "run",
+        "uniform:count=2k",
+        "--profile",
+        "mine.toml",
+        "--json",
+    ];
+    let output = ssd(&folder, &[&args[..], &["--fold", "modulo"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(value(&stdout(&output), "/profile"), "fitted");
+
+    let args = ["device", "sim:paper-1gb", "--write-profile", "other.toml"];
+    let output = run(SENKO, &folder, &args);
+    assert!(stdout(&output).contains("is off by"), "{output:?}");
+    let args = [
+        "device",
+        "sim:x25-m",
+        "--write-profile",
+        "no.toml",
+        "--like",
+        "no",
+    ];
+    let output = run(SENKO, &folder, &args);
+    assert!(!output.status.success() && !folder.join("no.toml").exists());
+    assert!(
+        stderr(&output).contains("there is no profile"),
+        "{output:?}"
+    );
+}
+
 /// Programs had to guess what the fields of results mean.
 #[test]
 fn the_page_of_results_has_every_field() {

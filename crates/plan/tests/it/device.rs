@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
+use senko_plan::device::fit::fit;
 use senko_plan::device::{FileTarget, Measured, SimulatedTarget, Size, Target, measure};
 use senko_ssd::device::Parts;
 use senko_ssd::drive::Drive;
@@ -29,6 +30,23 @@ fn simulated(profile: &str, seed: u64) -> Measured {
 fn us(measured: &Measured, bytes: u64, of: fn(&Size) -> f64) -> f64 {
     let mut sizes = measured.sizes.iter();
     of(sizes.find(|size| size.bytes == bytes).unwrap()) / 1e3
+}
+
+/// A profile fitted to a drive, from a template of another, gives the drive's times; also through
+/// its file.
+#[test]
+fn a_fitted_profile_has_the_times_of_its_drive() {
+    for (drive, like) in [
+        ("x25-m", "nvme-512gb"),
+        ("nvme-512gb", "x25-m"),
+        ("tlc-256gb", "nvme-512gb"),
+        ("x25-e", "nvme-512gb"),
+    ] {
+        let fitted = fit(&simulated(drive, 1), &Profile::find(like).unwrap()).unwrap();
+        let (wanted, found) = (fitted.wanted, fitted.found);
+        let distance = fitted.distance();
+        assert!(distance < 1.15, "{drive}: {distance}, {wanted:?} {found:?}");
+    }
 }
 
 /// The thesis's table 3 and figures 18 to 22: 70 MB/s of sequential writes; random writes as fast

@@ -134,7 +134,7 @@ pub(super) fn checked(text: &str) -> Result<Table, String> {
                 &["generation", "lanes", "command_ns"],
                 &["bytes_per_second"],
             ),
-            _ => (&["bytes_per_second", "command_ns"], &[]),
+            _ => (&["bytes_per_second", "command_ns"], &["write_command_ns"]),
         };
         check_kind("link", link, needed, allowed)?;
     }

@@ -17,6 +17,7 @@ const PAGE: u64 = 4096;
 const SLOW: Link = Link::Other {
     bytes_per_second: 100_000_000,
     command_ns: 1000,
+    write_command_ns: None,
 };
 
 /// The paper's drive with 16 planes of little flash, pages placed freely: 25 us for a read, 200 us
