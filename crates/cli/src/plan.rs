@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use senko_cache::Footprint;
+use senko_io::exact_size;
 use senko_plan::count::Basis;
 use senko_plan::curve::server::{Served, Servers};
 use senko_plan::curve::tiers::Machine;
@@ -493,7 +494,9 @@ impl Population {
         check_bytes(bytes)?;
         ensure!(
             size <= MOST_ITEM,
-            "--bytes {size}: an item has at most {MOST_ITEM} bytes"
+            "--bytes {}: an item has at most {}",
+            exact_size(size),
+            exact_size(MOST_ITEM)
         );
         let mut taken = Footprint::default();
         for _ in 0..PLACED {

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
-use senko_io::{Device, PAGE_SIZE, Purpose, Tag, content_of};
+use senko_io::{Device, PAGE_SIZE, Purpose, Tag, content_of, exact_size};
 
 use crate::block::Block;
 use crate::core::change::refresh_live;
@@ -400,7 +400,9 @@ impl Core {
         let (used, _) = self.space.bytes();
         match self.options.max_bytes {
             Some(most) if most < used => Err(StoreError::Invalid(format!(
-                "the store has {used} bytes in use, and is to have at most {most}"
+                "the store has {} in use, and is to have at most {}",
+                exact_size(used),
+                exact_size(most)
             ))),
             _ => Ok(()),
         }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use senko_io::exact_size;
 use senko_io::trace::Recorder;
 
 use crate::StoreError;
@@ -173,8 +174,8 @@ impl Options {
         let sizes = 1 << 20..=1 << 30;
         if !sizes.contains(&self.block_bytes) || !self.block_bytes.is_multiple_of(UNIT_BYTES) {
             return invalid(format!(
-                "blocks have 1 MiB to 1 GiB, in steps of 64 KiB, not {} bytes",
-                self.block_bytes
+                "blocks have 1 MiB to 1 GiB, in steps of 64 KiB, not {}",
+                exact_size(self.block_bytes)
             ));
         }
         if self.log_bytes == 0 {
@@ -182,8 +183,8 @@ impl Options {
         }
         if !sizes.contains(&self.log_bytes) || !self.log_bytes.is_multiple_of(UNIT_BYTES) {
             return invalid(format!(
-                "logs have 1 MiB to 1 GiB, in steps of 64 KiB, not {} bytes",
-                self.log_bytes
+                "logs have 1 MiB to 1 GiB, in steps of 64 KiB, not {}",
+                exact_size(self.log_bytes)
             ));
         }
         if !(1..=1000).contains(&self.keep_versions) {
@@ -220,8 +221,9 @@ impl Options {
         let least = crate::cache::record_cache::MIN_BYTES;
         if self.cache_bytes != 0 && self.cache_bytes < least {
             return invalid(format!(
-                "a cache of records has {least} bytes or more, or 0 for none, not {}",
-                self.cache_bytes
+                "a cache of records has {} or more, or 0 for none, not {}",
+                exact_size(least),
+                exact_size(self.cache_bytes)
             ));
         }
         Ok(self)
@@ -232,8 +234,10 @@ impl Options {
         let least = self.log_bytes + 4 * UNIT_BYTES;
         match self.max_bytes {
             Some(most) if most < least => Err(StoreError::Invalid(format!(
-                "a store with logs of {} bytes takes {least} bytes when it is empty, and is to have at most {most}",
-                self.log_bytes
+                "a store with logs of {} takes {} when it is empty, and is to have at most {}",
+                exact_size(self.log_bytes),
+                exact_size(least),
+                exact_size(most)
             ))),
             _ => Ok(()),
         }

@@ -524,7 +524,10 @@ fn the_reason_that_is_told_is_the_reason() {
         &["compact", "data.kv", "--max-size", "64k"],
     ] {
         let said = refused(&folder, command);
-        assert!(said.contains("bytes in use"), "{command:?}: {said}");
+        assert!(
+            said.contains(" in use, and is to have"),
+            "{command:?}: {said}"
+        );
     }
     assert_eq!(done(&folder, &["get", "data.kv", "k"]), "v");
     done(&folder, &["put", "data.kv", "k", "w", "--max-size", "64m"]);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use senko_io::{
     AlignedBuf, Device, Engine, FileOptions, FileSystem, FlashFile, PAGE_SIZE, Purpose,
-    ReadRequest, Tag, discard_bytes,
+    ReadRequest, Tag, discard_bytes, exact_size,
 };
 use senko_ssd::Op;
 use senko_ssd::engine_device::SimulatedDevice;
@@ -237,9 +237,10 @@ impl FileTarget {
 fn check_size(path: &Path, bytes: u64) -> Result<()> {
     ensure!(
         bytes >= super::LEAST,
-        "{} has {bytes} bytes, and the measurement needs at least {}",
+        "{} has {}, and the measurement needs at least {}",
         path.display(),
-        super::LEAST
+        exact_size(bytes),
+        exact_size(super::LEAST)
     );
     Ok(())
 }

@@ -15,7 +15,7 @@
 //! do all shards.
 
 use senko_cache::FRAME_PAGES;
-use senko_io::{LoopConfig, PAGE_SIZE};
+use senko_io::{LoopConfig, PAGE_SIZE, exact_size};
 
 use crate::settings::Settings;
 use crate::shards::STAND_IN_BYTES;
@@ -326,11 +326,13 @@ fn check_flash(
         let (shards, least) = (shards as u64, LEAST_REGIONS * region as u64);
         if bytes / shards < least {
             return Err(format!(
-                "{} is too small: it has {bytes} bytes, and with {} it needs {} at least, for each \
-                 {LEAST_REGIONS} regions of {region}",
+                "{} is too small: it has {}, and with {} it needs {} at least, for each \
+                 {LEAST_REGIONS} regions of {}",
                 spec.path.display(),
+                exact_size(*bytes),
                 counted(shards as usize, "shard"),
-                least * shards,
+                exact_size(least * shards),
+                exact_size(region as u64),
             ));
         }
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use senko_io::Device;
+use senko_io::{Device, exact_size};
 
 mod release; // gives free space back to the file system
 mod runs; // a set of units
@@ -435,8 +435,8 @@ impl Space {
             .fill(first * UNIT_PAGES, units * UNIT_PAGES)
             .map_err(|error| match error {
                 error if error.no_space() => StoreError::NoSpace(format!(
-                    "the file system has no room for {} more bytes of the file",
-                    units * UNIT_BYTES
+                    "the file system has no room for {} more of the file",
+                    exact_size(units * UNIT_BYTES)
                 )),
                 source => StoreError::Io {
                     what: "allocating space in the file",
@@ -482,12 +482,12 @@ impl Space {
                     .grow(least * UNIT_PAGES)
                     .map_err(|error| match error {
                         error if error.too_long() => StoreError::NoSpace(format!(
-                            "the file may not have more than {} bytes here (ulimit -f, or the file system)",
-                            free.units * UNIT_BYTES
+                            "the file may not have more than {} here (ulimit -f, or the file system)",
+                            exact_size(free.units * UNIT_BYTES)
                         )),
                         error if error.no_space() => StoreError::NoSpace(format!(
-                            "the device cannot grow beyond {} bytes",
-                            free.units * UNIT_BYTES
+                            "the device cannot grow beyond {}",
+                            exact_size(free.units * UNIT_BYTES)
                         )),
                         source => StoreError::Io {
                             what: "growing the file",
@@ -505,9 +505,9 @@ impl Space {
 
     fn at_limit(&self, free: &Free) -> StoreError {
         StoreError::NoSpace(format!(
-            "{} of at most {} bytes are in use",
-            free.used * UNIT_BYTES,
-            self.limit.saturating_mul(UNIT_BYTES)
+            "{} of at most {} are in use",
+            exact_size(free.used * UNIT_BYTES),
+            exact_size(self.limit.saturating_mul(UNIT_BYTES))
         ))
     }
 

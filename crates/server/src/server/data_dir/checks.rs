@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use senko_cache::{DeviceLabel, Superblock, SuperblockError};
-use senko_io::{FlashFile, PAGE_SIZE};
+use senko_io::{FlashFile, PAGE_SIZE, exact_size};
 
 use crate::server::ServerError;
 use crate::server::plan::counted;
@@ -30,18 +30,19 @@ pub(super) fn check_block(
     for (&pages, file) in block.devices.iter().zip(files) {
         if pages != file.pages() {
             return Err(ServerError(format!(
-                "the data in {dir} is of {} bytes of {}, {} are given: give as many, or start over with --reinit",
-                pages * PAGE_SIZE as u64,
+                "the data in {dir} is of {} of {}, {} are given: give as many, or start over with --reinit",
+                exact_size(pages * PAGE_SIZE as u64),
                 file.path().display(),
-                file.pages() * PAGE_SIZE as u64
+                exact_size(file.pages() * PAGE_SIZE as u64)
             )));
         }
     }
     match settings.region {
         Some(region) if block.region != 0 && region as u64 != block.region => {
             Err(ServerError(format!(
-                "the data in {dir} is in regions of {} bytes, not of {region}: leave out --region, or start over with --reinit",
-                block.region
+                "the data in {dir} is in regions of {}, not of {}: leave out --region, or start over with --reinit",
+                exact_size(block.region),
+                exact_size(region as u64)
             )))
         }
         _ => Ok(()),
@@ -92,11 +93,11 @@ pub(super) fn check_whole(
     match block.devices.iter().zip(files).find(cut) {
         None => Ok(()),
         Some((pages, file)) => Err(ServerError(format!(
-            "{} has {} bytes, and the data in {} is of {}: it was cut off; bring it back, or start over with --reinit",
+            "{} has {}, and the data in {} is of {}: it was cut off; bring it back, or start over with --reinit",
             file.path().display(),
-            file.found_pages() * PAGE_SIZE as u64,
+            exact_size(file.found_pages() * PAGE_SIZE as u64),
             dir.display(),
-            pages * PAGE_SIZE as u64
+            exact_size(pages * PAGE_SIZE as u64)
         ))),
     }
 }

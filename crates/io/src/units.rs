@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sizes in messages.
+
+/// Bytes as a user writes them, for a message that refuses them: in the largest unit in which they
+/// have at most two decimals, and nothing is rounded.
+///
+/// ```
+/// use senko_io::exact_size;
+/// assert_eq!(exact_size(3 << 29), "1.5 GiB");
+/// assert_eq!(exact_size((64 << 20) - 1), "67108863 bytes");
+/// ```
+pub fn exact_size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let exact = units.into_iter().find_map(|(shift, name)| {
+        let hundredths = u128::from(bytes) * 100;
+        let whole = hundredths >> shift;
+        (bytes >> shift > 0 && whole << shift == hundredths)
+            .then(|| format!("{} {name}", whole as f64 / 100.0))
+    });
+    exact.unwrap_or_else(|| format!("{bytes} bytes"))
+}
