@@ -68,7 +68,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     run.outcome.setting("connections", CONNECTIONS);
     run.outcome.setting("share_of_peak", SHARE);
     run.outcome.setting("mixed_gets", GETS);
-    let memory: u64 = bench.scaled(128 << 20, 1 << 30);
+    let memory: u64 = bench.scaled(512 << 20, 1 << 30);
     let flash = memory * 8;
     bench.scratch.need(flash)?;
     // Three records of 1,000 B values per page. There are more items than the flash holds, so
