@@ -293,7 +293,11 @@ impl Arena {
     }
     /// Whether more pages are in use than the limit allows.
     pub fn over_limit(&self) -> bool {
-        self.fresh - self.free_pages.len() > self.limit
+        self.is_over_by(0)
+    }
+    /// Whether that is so by more than this many pages.
+    pub fn is_over_by(&self, pages: usize) -> bool {
+        self.fresh - self.free_pages.len() > self.limit + pages
     }
     /// Keeps a free page that only [`Arena::alloc_reserved`] takes, unless that is a noticeable
     /// part of the memory.

@@ -181,7 +181,7 @@ impl Shard {
                 restore::StartError::Unusable(why) => OpenError::new(why),
             })?;
         let mut arena = Arena::for_items(made.items);
-        if !config.no_evict {
+        if keeps_all || !config.no_evict {
             arena.keep_reserve();
         }
         if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {

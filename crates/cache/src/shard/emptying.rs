@@ -5,7 +5,7 @@
 //! An item that was read lately moves to another chunk of its class, and keeps its place in the
 //! policy's queue. If no chunk is free, the item that the policy chooses leaves DRAM. The other
 //! items of the page leave, and so does every item of several chunks. If nothing is evicted (`-M`),
-//! all of them leave, for flash.
+//! they leave for flash, and an item that must stay in DRAM moves as a hot one does.
 //!
 //! A page holds up to ten thousand items, and each of them may have to be copied to a write buffer.
 //! So a page is emptied some items at a time, by the allocations and ticks that come by. None of
@@ -15,8 +15,7 @@
 //!
 //! A class that has no item to evict can't wait for that. It takes a reserved page, which is then
 //! replaced by emptying another. Only if that is not yet done, or if memory is too small for a
-//! reserve, a page is emptied at once ([`Shard::shed_page`]). If nothing is evicted (`-M`), a page
-//! is emptied at once too, because first all of its items are asked whether they can leave.
+//! reserve, a page is emptied at once ([`Shard::shed_page`]).
 
 use senko_io::Queue;
 
@@ -42,23 +41,11 @@ const CHUNKS_PER_ITEM: usize = 8;
 
 impl Shard {
     /// Begins to empty a page of a class, unless a page is being emptied. It is the page of the
-    /// class's oldest item, or, after pages that could not be emptied, any other. Returns whether a
-    /// page is free now.
-    pub(super) fn empty_page_of<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        class: usize,
-    ) -> Result<bool, AllocError> {
-        if self.keeps_all() {
-            return self.empty_a_page(queue, class);
+    /// class's oldest item, or, after pages that could not be emptied, any other.
+    pub(super) fn empty_page_of(&mut self, class: usize) {
+        if self.emptying.is_some() || self.keeps_all() && !self.flash.takes_records() {
+            return;
         }
-        if self.emptying.is_none() {
-            self.begin_emptying(class);
-        }
-        Ok(false)
-    }
-
-    fn begin_emptying(&mut self, class: usize) {
         let pages = self.dram.arena().class(class).pages();
         let oldest = (self.emptied_in_vain == 0)
             .then(|| self.next_victim(class))
@@ -83,7 +70,7 @@ impl Shard {
     /// none, but items use more memory than they may, it begins with a page of the class whose
     /// items stay longest.
     pub(super) fn empty_some<Q: Queue>(&mut self, queue: &mut Q, most: usize) {
-        if self.config.no_evict {
+        if self.config.no_evict && !self.keeps_all() {
             return;
         }
         if self.emptying.is_none() && self.dram.arena().lacks_reserve() {
@@ -91,7 +78,7 @@ impl Shard {
             // Other classes take their turn after pages that could not be emptied.
             let n = (self.emptied_in_vain / MOST_PASSES).checked_rem(classes.len());
             if let Some(n) = n {
-                self.begin_emptying(classes[n]);
+                self.empty_page_of(classes[n]);
             }
         }
         // If the log is busy, it goes on later.
@@ -152,7 +139,8 @@ impl Shard {
 
     /// Frees the chunk of an item in a page that is being emptied. A hot item goes to a free chunk
     /// of the class, or to that of the item that the policy chooses to leave DRAM. Returns whether
-    /// the chunk is free. It is not if the chosen items lay in that page too, until `left` is 0.
+    /// the chunk is free, or the item is passed over, since it must stay and nothing leaves for it.
+    /// It is neither if the chosen items lay in that page too, until `left` is 0.
     fn vacate<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -161,7 +149,12 @@ impl Shard {
         left: &mut usize,
     ) -> Result<bool, AllocError> {
         let whole = self.dram.arena().next_in_chain(item) == 0;
-        let moves = whole && !self.is_dead(item) && self.dram.is_hot(item);
+        let leaving = self.leaving();
+        let stays = leaving.is_some_and(|leaving| leaving.must_stay(self.dram.arena(), item));
+        if stays && !whole {
+            return Ok(true);
+        }
+        let moves = whole && !self.is_dead(item) && (stays || self.dram.is_hot(item));
         if moves && let Some(chunk) = self.dram.alloc_in_pages(class) {
             *left -= 1;
             self.relocate(item, chunk);
@@ -172,8 +165,15 @@ impl Shard {
                 .then(|| self.next_victim(class))
                 .flatten()
                 .unwrap_or(item);
+            if victim == item && stays {
+                return Ok(true);
+            }
             *left -= 1;
-            self.evict(queue, victim)?;
+            match self.evict(queue, victim) {
+                // Another item took the last room on flash.
+                Err(AllocError::OutOfMemory) if self.keeps_all() => return Ok(true),
+                result => result?,
+            }
             if victim == item {
                 return Ok(true);
             }

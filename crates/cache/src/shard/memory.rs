@@ -18,6 +18,12 @@ const MOST_VICTIMS: usize = 4096;
 /// are the class's oldest.
 const EMPTIED_BY_ALLOCATION: usize = 8;
 
+/// The same while the index waits for its memory, if nothing may be evicted.
+const EMPTIED_FASTER: usize = 12;
+/// Pages that a full segment of the index may take although items have not yet given them up, if
+/// nothing may be evicted.
+const LENT_PAGES: usize = 6;
+
 impl Shard {
     /// Chunks for a record of `len` bytes in DRAM, as an item whose record is not yet written.
     pub(crate) fn take_item<Q: Queue>(
@@ -51,15 +57,15 @@ impl Shard {
     }
 
     fn take_chunk<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<Handle, AllocError> {
-        self.empty_some(queue, EMPTIED_BY_ALLOCATION);
+        // Where nothing may be lost, the index must have its memory before a segment is full.
+        let faster = self.keeps_all() && self.dram.arena().over_limit();
+        let most = if faster {
+            EMPTIED_FASTER
+        } else {
+            EMPTIED_BY_ALLOCATION
+        };
+        self.empty_some(queue, most);
         for victims in 0..MOST_VICTIMS {
-            while self.keeps_all() && self.dram.arena().over_limit() {
-                match self.shed_page(queue) {
-                    // Free chunks in used pages may still be taken.
-                    Err(AllocError::OutOfMemory) => break,
-                    result => result?,
-                }
-            }
             if let Some(chunk) = self.dram.alloc(class) {
                 return Ok(chunk);
             }
@@ -74,6 +80,9 @@ impl Shard {
                 self.make_room(queue, class)
             };
             if made == Err(AllocError::OutOfMemory) && self.config.no_evict {
+                if let Some(chunk) = self.chunk_of_emptied(class) {
+                    return Ok(chunk);
+                }
                 self.dram.refused(class);
             }
             if let Some(chunk) = made? {
@@ -95,34 +104,44 @@ impl Shard {
             if self.dram.forget_growth() {
                 self.share_memory(0);
             }
-            if let Some(class) = self.dram.class_to_shrink()
-                && self.empty_page_of(queue, class)?
-            {
-                return Ok(None);
+            if let Some(class) = self.dram.class_to_shrink() {
+                self.empty_page_of(class);
             }
         }
-        if self.keeps_all() {
-            self.make_room_kept(queue, class)?;
-        } else if let Some(victim) = self.next_victim(class) {
-            self.evict(queue, victim)?;
-        } else if let Some(chunk) = self.dram.alloc_reserved(class) {
-            return Ok(Some(chunk));
-        } else {
-            self.shed_page(queue)?;
+        if let Some(victim) = self.next_victim(class) {
+            match self.evict(queue, victim) {
+                // Nothing is evicted, and the victim can't leave: perhaps others can.
+                Err(AllocError::OutOfMemory) if self.keeps_all() => {}
+                result => return result.map(|()| None),
+            }
         }
-        Ok(None)
+        if let Some(chunk) = self.dram.alloc_reserved(class) {
+            return Ok(Some(chunk));
+        }
+        if self.keeps_all() && !self.flash.takes_records() {
+            return Err(AllocError::OutOfMemory);
+        }
+        self.shed_page(queue).map(|()| None)
     }
 
     /// Continues the growth of a segment of the index, or begins it if a segment is almost full, at
-    /// the cost of items, once these have given up the memory. If nothing may be evicted, it uses
-    /// only free memory. It copies a part of a segment, unless the segment of `hash` is full.
+    /// the cost of items, once these have given up the memory. It copies a part of a segment,
+    /// unless the segment of `hash` is full. If nothing may be evicted, a full segment grows before
+    /// items have given up the last pages for it.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
             // From now on, so that items do not take back what they give up for it.
             self.dram.index_grew();
             self.share_memory(self.index.growth_bytes(segment));
             while self.dram.arena().over_limit() {
-                if !self.keeps_all() || self.shed_page(queue).is_err() {
+                if !self.keeps_all() || !self.index.is_full_at(hash) {
+                    return;
+                }
+                // What is emptied meanwhile is soon free.
+                if !self.dram.arena().is_over_by(LENT_PAGES) {
+                    break;
+                }
+                if self.shed_page(queue).is_err() {
                     return;
                 }
             }
@@ -135,23 +154,5 @@ impl Shard {
     /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes.
     pub(crate) fn share_memory(&mut self, growth: usize) {
         self.dram.share(self.index.bytes() + growth);
-    }
-
-    /// Frees a chunk of a class or a page by moving items to flash.
-    pub(crate) fn make_room_kept<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        class: usize,
-    ) -> Result<(), AllocError> {
-        if let Some(victim) = self.next_victim(class) {
-            match self.evict(queue, victim) {
-                Err(AllocError::OutOfMemory) => {}
-                result => return result,
-            }
-        }
-        if !self.flash.takes_records() {
-            return Err(AllocError::OutOfMemory);
-        }
-        self.shed_page(queue)
     }
 }

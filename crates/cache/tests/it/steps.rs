@@ -69,8 +69,13 @@ impl Steps {
 /// limit of the memory fell. Pages hold hundreds to ten thousand items.
 #[test]
 fn no_step_empties_a_page() {
-    for flash in [0, 128 << 20 >> 12] {
-        let mut s = Steps::new(config_of(38 << 20, flash, PolicyKind::S3Fifo, 1));
+    for (flash, no_evict) in [
+        (0, false),
+        (128 << 20 >> 12, false),
+        (1024 << 20 >> 12, true),
+    ] {
+        let config = config_of(38 << 20, flash, PolicyKind::S3Fifo, 1);
+        let mut s = Steps::new(ShardConfig { no_evict, ..config });
         let mut n = 0;
         for len in [100, 150, 100, 3000, 60, 100, 700] {
             let sets = if len > 2000 { 10_000 } else { 150_000 };

@@ -507,7 +507,7 @@ mod tests {
         assert!(
             memory_plan(&named, &[32 << 20])
                 .unwrap_err()
-                .contains("4 regions of 16777216")
+                .contains("4 regions of 16 MiB")
         );
         // `-o ext_path=F:64m,ext_page_size=8` was refused with two threads.
         let dropped_in = Settings {
