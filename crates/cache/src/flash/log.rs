@@ -443,8 +443,8 @@ impl Log {
     /// Finds a place for a record of several pages, if there are space and buffers for all of it.
     /// The record ends at the end of its last page, so small records can fill the rest of its first
     /// page. Its first `prefix` bytes lie in that page. Returns position and offset in the page.
-    /// [`Log::put`] the bytes, then [`Log::settle`]. If every live record is kept, a record larger
-    /// than a frame shares no page (KEEP-5).
+    /// [`Log::put`] the bytes, then [`Log::settle`]. A record larger than a frame shares no page: its
+    /// pieces are whole pages.
     pub fn place_large(
         &mut self,
         len: usize,
@@ -454,7 +454,7 @@ impl Log {
         let pages = len.div_ceil(PAGE_SIZE);
         let position = self.place(pages as u64)?;
         self.placed(len);
-        if self.kept.is_some() && pages > FRAME_PAGES {
+        if pages > FRAME_PAGES {
             return Ok((position, 0));
         }
         let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - prefix);

@@ -345,8 +345,9 @@ impl Flash {
     fn copy_read(&mut self, n: usize, frame: Option<PageBuf>) -> bool {
         let r = &mut self.reclaims[n];
         let copying = r.copying.as_mut().expect("a copy");
-        let generation = self.logs[n].generation(copying.from());
-        copying.take_piece(frame, r.reading_pages, generation)
+        let of = |position| self.logs[n].generation(position);
+        let generations = (of(copying.from()), of(copying.to()));
+        copying.take_piece(frame, r.reading_pages, generations)
     }
 
     /// Gives up the copy under way to a log whose device accepts no more writes. The record stays

@@ -23,7 +23,7 @@ use crate::arena::Handle;
 use crate::flash::read::Stage;
 use crate::index::{Pos, Slot};
 use crate::key::Key;
-use crate::record::{self, ANSWER_HEAD, ANSWER_SUMS, At, Header, RECORD_HEADER};
+use crate::record::{self, ANSWER_HEAD, At, Header, RECORD_HEADER};
 use crate::shard::Shard;
 use crate::types::{
     AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
@@ -159,7 +159,7 @@ impl Shard {
         loop {
             let step = match self.flash.take_stage(n) {
                 Stage::Here(Ok(frame)) if self.flash.read(n).is_large() => {
-                    self.next_piece(queue, n, frame, 0)
+                    self.next_piece(queue, n, frame)
                 }
                 Stage::Here(Ok(frame)) => self.look(queue, n, frame),
                 Stage::Here(Err(())) => {
@@ -232,13 +232,13 @@ impl Shard {
     }
 
     /// Checks the first piece, which is usually the only one.
-    fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
+    fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> Step {
         if self.flash.read(n).want() == Want::Listed {
             return Step::Ended(self.look_listed(n, &frame[..PAGE_SIZE]));
         }
         let op = self.flash.read(n);
         let (want, slot, hash) = (op.want(), op.slot(), op.hash());
-        let run = &frame[..op.pages() as usize * PAGE_SIZE];
+        let run = &mut frame[..op.pages() as usize * PAGE_SIZE];
         let generation = self.flash.log(op.log()).generation(op.position());
         let found = find_record(run, op.key().bytes, generation);
         let (at, header) = match found {
@@ -252,17 +252,18 @@ impl Shard {
                 return Step::Ended(self.forget(n));
             }
         };
-        let total = header.flash_len();
-        let whole = at + total <= run.len();
-        if want != Want::Header && !whole && slot.len() != 0 {
-            // The slot knows the length of the record.
+        let (pieces, end) = (header.pieces(), at + header.flash_len());
+        let whole = end <= run.len();
+        // The slot knows the length of the record, unless it has more than 15 pages.
+        let cut = want != Want::Header && !whole && (slot.len() != 0 || pieces.is_none());
+        if cut || whole && !record::intact(&run[at..end], &header) {
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.forget(n));
         }
-        if whole && !record::intact(&run[at..at + total], &header) {
-            self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.forget(n));
+        if let Some(pieces) = pieces.filter(|_| whole) {
+            pieces.close_up(&mut run[at..end]);
         }
+        let end = at + header.bare_len();
         if record::expired(header.expiry, self.now) {
             self.stats.reclaimed += 1;
             return Step::Ended(self.forget(n));
@@ -274,15 +275,15 @@ impl Shard {
                 Some((_, now)) => Fetched::Header(self.flash_meta(&header, slot), FlashRef(now.0)),
                 None => Fetched::Changed,
             }),
-            _ if !whole => self.begin_large(queue, n, frame, at, total),
+            _ if !whole => self.begin_large(queue, n, frame, &header),
             Want::Answer | Want::Peek => {
                 if want == Want::Answer && self.is_due(slot) {
                     // No need to wait for it: the answer is here.
-                    let _ = self.promote(queue, n, &frame[at..at + total]);
+                    let _ = self.promote(queue, n, &frame[at..end]);
                 }
                 Step::Ended(self.answer(frame, at, &header, slot))
             }
-            Want::Resident => match self.promote(queue, n, &frame[at..at + total]) {
+            Want::Resident => match self.promote(queue, n, &frame[at..end]) {
                 Ok(Some(item)) => Step::Ended(Fetched::Resident(ItemRef(item))),
                 Ok(None) => Step::Ended(Fetched::Changed),
                 Err(AllocError::Busy) => Step::Parked(frame),
@@ -339,7 +340,7 @@ impl Shard {
         Fetched::Answer(FlashItem {
             answer: header
                 .has_answer()
-                .then(|| at + RECORD_HEADER..at + header.flash_len()),
+                .then(|| at + RECORD_HEADER..at + header.bare_len()),
             value: value_at..value_at + header.value_len as usize,
             meta: self.flash_meta(header, slot),
             buf: frame,
@@ -413,8 +414,7 @@ impl Shard {
         queue: &mut Q,
         n: u32,
         frame: PageBuf,
-        at: usize,
-        total: usize,
+        header: &Header,
     ) -> Step {
         let op = self.flash.read(n);
         let (hash, slot) = (op.hash(), op.slot());
@@ -422,23 +422,26 @@ impl Shard {
             // It must not wait for memory: reclaim frees memory and may be waiting for this read.
             return Step::Ended(Fetched::Changed);
         }
-        let len = Header::read(&frame[at..]).dram_len();
-        let item = match self.take_item(queue, len) {
+        let item = match self.take_item(queue, header.dram_len()) {
             Ok(item) => item,
             Err(AllocError::Busy) => return Step::Parked(frame),
             Err(_) if self.flash.read(n).want() == Want::Resident => {
                 return Step::Ended(Fetched::OutOfMemory);
             }
-            Err(_) if self.keeps_all() => return self.read_whole(queue, n, frame, at + total),
+            Err(_) if self.keeps_all() => {
+                return self.read_whole(queue, n, frame, header.flash_len());
+            }
             Err(_) => {
                 // The item exists, but nothing can be evicted to make room for it.
                 self.stats.flash_misses_memory += 1;
                 return Step::Ended(Fetched::Absent);
             }
         };
-        let crc = record::answer_crc(&frame[at..]);
-        self.flash.read_mut(n).begin_large(item, total, crc);
-        self.next_piece(queue, n, frame, at)
+        let pieces = header
+            .pieces()
+            .expect("only a record with pieces is larger than a frame");
+        self.flash.read_mut(n).begin_large(item, pieces, &frame);
+        self.next_piece(queue, n, frame)
     }
 
     /// Reads a record that does not fit into DRAM into the frame for the largest record; `bytes`
@@ -457,37 +460,27 @@ impl Shard {
         Step::Reading
     }
 
-    /// Takes a piece of a large record, at an offset of the frame.
-    fn next_piece<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        n: u32,
-        frame: PageBuf,
-        offset: usize,
-    ) -> Step {
+    /// Takes a piece of a large record.
+    fn next_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
         let op = self.flash.read_mut(n);
         let log = op.log();
-        let piece = op.next_piece(&frame, offset);
-        let (item, left) = (piece.item, piece.left);
-        let bytes = &frame[offset..offset + piece.len];
-        // DRAM has the record without its checksums.
-        if piece.at == 0 {
-            self.dram.put(item, 0, &bytes[..ANSWER_HEAD]);
-            self.dram.put(item, ANSWER_HEAD, &bytes[RECORD_HEADER..]);
-        } else {
-            self.dram.put(item, piece.at - ANSWER_SUMS, bytes);
+        let piece = op.next_piece(&frame);
+        let item = piece.item;
+        if !piece.intact {
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.forget(n));
         }
-        if left > 0 && self.flash.log(log).health().is_out() {
+        if piece.at == ANSWER_HEAD {
+            self.dram.put(item, 0, &frame[..ANSWER_HEAD]);
+        }
+        self.dram.put(item, piece.at, &frame[piece.bytes]);
+        if !piece.last && self.flash.log(log).health().is_out() {
             self.stats.flash_misses_out += 1;
             return Step::Ended(self.forget(n));
         }
-        if left > 0 {
+        if !piece.last {
             self.flash.read_piece(queue, n, frame);
             return Step::Reading;
-        }
-        if !piece.matches {
-            self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.forget(n));
         }
         if record::expired(self.dram.arena().item_expiry(item), self.now) {
             self.stats.reclaimed += 1;

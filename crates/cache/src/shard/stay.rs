@@ -56,8 +56,7 @@ impl Leaving<'_> {
 pub(crate) fn whole_pages(logs: &[Log], keeps_all: bool) -> usize {
     let largest = logs.iter().map(Log::most_pages).max().unwrap_or(0) as usize;
     if keeps_all && largest > FRAME_PAGES {
-        // In data of another start, the record may begin within its first page.
-        largest + 1
+        largest
     } else {
         0
     }
