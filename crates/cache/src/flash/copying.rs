@@ -2,8 +2,8 @@
 //! A record larger than a frame on its way from the oldest region to the head of its log, piece by
 //! piece.
 //!
-//! Always holds: the placed bytes are the bytes that were read. A piece is placed after its checksum
-//! was compared, and then gets that of its new place.
+//! Always holds: the placed bytes are the bytes that were read. A piece is placed after its
+//! checksum was compared, and then gets that of its new place.
 
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
@@ -96,8 +96,9 @@ impl Copying {
         (self.from + self.read, pages)
     }
 
-    /// Takes a piece of `pages` pages that was read, or `None` if it can't be read. It gets head and
-    /// checksum of its new place. The generations are those of both places. False if it is damaged.
+    /// Takes a piece of `pages` pages that was read, or `None` if it can't be read. It gets head
+    /// and checksum of its new place. The generations are those of both places. False if it is
+    /// damaged.
     pub(super) fn take_piece(
         &mut self,
         frame: Option<PageBuf>,

@@ -164,8 +164,6 @@ pub(super) struct Reads {
     pub ready: VecDeque<u32>,
     /// Reads whose item waits for memory.
     pub parked: Vec<u32>,
-    /// One of the reads waits for the frame of the largest record.
-    pub wants_whole: bool,
     pub in_flight: usize,
     /// Whether a read has ended that prevented the reclaim of a region, while a reclaim was under
     /// way.

@@ -210,10 +210,14 @@ impl Flash {
         }
         let end = log.tail() + log.region_pages();
         if r.next >= end {
-            return if log.oldest_region_pins() > 0 {
-                Next::Wait
-            } else {
-                Next::Free
+            if log.oldest_region_pins() == 0 {
+                return Next::Free;
+            }
+            log.streams().wait_for(Some(log.tail()));
+            // The last one may have ended before it could know.
+            return match log.oldest_region_pins() {
+                0 => Next::Free,
+                _ => Next::Wait,
             };
         }
         let pages = match r.span {

@@ -66,14 +66,6 @@ impl Pieces {
         let whole = offset / PIECE * (PIECE - SUM);
         (whole + (offset % PIECE).min(PIECE - SUM)).min(self.len)
     }
-
-    /// Removes the checksums from a whole record: its bytes follow each other.
-    pub fn close_up(self, record: &mut [u8]) {
-        for n in 1..self.count() {
-            let from = n * PIECE;
-            record.copy_within(from..from + self.data(n), n * (PIECE - SUM));
-        }
-    }
 }
 
 /// The initial value of a piece's checksum.
@@ -199,9 +191,6 @@ mod tests {
                 read.extend_from_slice(&piece[..pieces.data(n)]);
             }
             assert!(read == data && pieces.before(flash.len()) == len, "{len}");
-            let mut closed = flash.clone();
-            pieces.close_up(&mut closed);
-            assert!(closed[..len] == data, "{len}");
         }
     }
 
