@@ -64,9 +64,6 @@ pub(crate) struct Flash {
     /// A frame for the reclaim of each log. Reads may hold all of the loop's frames, and wait for
     /// memory that reclaim frees.
     reclaim_frames: FramePool,
-    /// A frame for the largest record, if every live record is kept. An item that does not fit into
-    /// DRAM is answered from it.
-    whole_frame: FramePool,
     reads: Reads,
     admitter: Admitter,
     /// The log that took the last item.
@@ -81,21 +78,13 @@ pub(crate) struct Flash {
 }
 
 impl Flash {
-    /// The tier over these logs. `reclaim_frames` has a frame for each log, `whole_frame` is for
-    /// the largest record, if every live record is kept.
-    pub fn new(
-        shard: u8,
-        logs: Vec<Log>,
-        reclaim_frames: FramePool,
-        whole_frame: FramePool,
-        admitter: Admitter,
-    ) -> Flash {
+    /// The tier over these logs. `reclaim_frames` has a frame for each log.
+    pub fn new(shard: u8, logs: Vec<Log>, reclaim_frames: FramePool, admitter: Admitter) -> Flash {
         Flash {
             shard,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
             logs,
             reclaim_frames,
-            whole_frame,
             reads: Reads::default(),
             admitter,
             last_log: 0,

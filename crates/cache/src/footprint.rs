@@ -57,7 +57,8 @@ impl PageFill {
         let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - header.flash_prefix());
         let offset = left - left % RECORD_ALIGN;
         let position = self.head;
-        if offset >= SMALLEST_RECORD {
+        // The pieces of a large record are whole pages.
+        if offset >= SMALLEST_RECORD && header.pieces().is_none() {
             self.open.open_front(position, offset, tag);
         }
         self.head += pages as u64;

@@ -67,7 +67,7 @@ pub fn flash_pages(data: &[u8]) {
                 && record::intact(bytes, &header)
             {
                 let value = header.flash_prefix() + header.value_len as usize;
-                assert!(value <= bytes.len());
+                assert!(value <= bytes.len() && header.pieces().is_none());
             }
         }
     }

@@ -25,6 +25,7 @@ mod key; // a key and its hash, computed once at the edge
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
 mod shard; // where the tiers meet: lookups, storing, demotion, fetches, reclaim, restart
 mod stats; // counters of a shard
+mod stream; // a large record on its way from flash to a client
 mod superblock; // the superblocks of a data directory and of its flash files
 mod types; // the types that callers and a shard exchange
 mod words; // the state of a shard that outlives its process, word by word
@@ -39,6 +40,7 @@ pub use shard::afar::AfarRead;
 pub use shard::outage::DeviceHealth;
 pub use shard::restore::{Recovered, Restore, RestoreFrom, SavedCounts, ServerWords, SharedFiles};
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};
+pub use stream::{PieceRead, Stream};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use types::{
     AllocError, Done, Draft, Evicted, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef,

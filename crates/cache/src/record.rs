@@ -18,13 +18,19 @@
 //! tables. The checksum of a packed record covers all of it. An answer record has one for head and
 //! key, so that these can be trusted before the value was read, and one for everything. The seed of
 //! the first checksum is the *generation* of the place: the number of the region, which never
-//! repeats. So a record of an earlier lap is never taken for a current one.
+//! repeats. So a record of an earlier lap is never taken for a current one. An answer record longer
+//! than [`PIECE`] has a checksum for each piece instead of the one for everything
+//! (`record/pieces.rs`).
 //!
 //! Always holds: the length of a record follows from its head alone ([`Header::flash_len`]).
+
+mod pieces; // the checksums of a large record on flash
 
 use senko_io::le::{u16_at, u32_at, u64_at};
 
 use crate::key::MAX_KEY;
+
+pub(crate) use pieces::{PIECE, Pieces, Seal, piece_intact, set_sum};
 
 /// Bytes of the largest value of a packed record.
 pub const PACKED_VALUE: u32 = 1024;
@@ -383,10 +389,25 @@ impl Header {
         self.dram_prefix() + self.sums_len()
     }
 
+    /// Bytes of the whole record on flash without the checksums of its pieces.
+    #[inline]
+    pub fn bare_len(&self) -> usize {
+        self.dram_len() + self.sums_len()
+    }
+
+    /// The pieces of the record on flash, if it has pieces.
+    #[inline]
+    pub fn pieces(&self) -> Option<Pieces> {
+        Pieces::of(self.bare_len())
+    }
+
     /// Bytes of the whole record on flash.
     #[inline]
     pub fn flash_len(&self) -> usize {
-        self.dram_len() + self.sums_len()
+        match self.pieces() {
+            None => self.bare_len(),
+            Some(pieces) => pieces.flash_len(),
+        }
     }
 
     /// The metadata, with the last access from the caller. DRAM keeps it exactly, outside the
@@ -559,7 +580,8 @@ pub(crate) fn peek(run: &[u8], at: usize, page: usize) -> At {
         header.flash_len()
     };
     let text = at + header.flash_body();
-    if at + end > page || header.has_answer() && !run[text..].starts_with(VALUE_WORD) {
+    let apart = at > 0 && header.pieces().is_some();
+    if at + end > page || apart || header.has_answer() && !run[text..].starts_with(VALUE_WORD) {
         return At::Damaged;
     }
     At::Record(header)
@@ -626,21 +648,21 @@ impl FlashHead {
         self.crc = crc32c::crc32c_append(self.crc, body);
     }
 
-    /// The checksum of everything so far.
-    pub fn crc(&self) -> u32 {
-        self.crc
-    }
-
-    /// Sets the checksum that the appended bytes would have.
-    pub fn set_crc(&mut self, crc: u32) {
-        self.crc = crc;
-    }
-
-    /// Head and checksums of the record whose bytes were appended.
+    /// Head and checksums of the record whose bytes were appended. A record with pieces needs none
+    /// of them: its checksums are in the pieces ([`FlashHead::seal`]).
     pub fn finish(&mut self) -> &[u8] {
         let end = self.header.flash_body();
-        set(&mut self.bytes, end - 4, self.crc.to_le_bytes());
+        let crc = match self.header.pieces() {
+            None => self.crc,
+            Some(_) => 0,
+        };
+        set(&mut self.bytes, end - 4, crc.to_le_bytes());
         &self.bytes[..end]
+    }
+
+    /// What puts the checksums of the pieces between the bytes of the record.
+    pub fn seal(&self) -> Seal {
+        Seal::new(self.header.pieces(), hcrc(&self.bytes))
     }
 
     pub fn header(&self) -> &Header {
@@ -666,14 +688,20 @@ pub(crate) fn intact(record: &[u8], header: &Header) -> bool {
     if !header.has_answer() {
         return true;
     }
+    if record.len() != header.flash_len() {
+        return false;
+    }
+    if header.pieces().is_some() {
+        let mut pieces = record.chunks(PIECE).enumerate();
+        return pieces.all(|(n, piece)| piece_intact(piece, hcrc(record), n));
+    }
     let crc = crc32c::crc32c(&record[..ANSWER_HEAD + 4]);
-    record.len() == header.flash_len()
-        && crc32c::crc32c_append(crc, &record[RECORD_HEADER..]) == answer_crc(record)
+    crc32c::crc32c_append(crc, &record[RECORD_HEADER..]) == u32_at(record, RECORD_HEADER - 4)
 }
 
-/// The checksum of a whole answer record that begins with these bytes.
-pub(crate) fn answer_crc(record: &[u8]) -> u32 {
-    u32_at(record, RECORD_HEADER - 4)
+/// The checksum of head and key of an answer record that begins with these bytes.
+pub(crate) fn hcrc(record: &[u8]) -> u32 {
+    u32_at(record, ANSWER_HEAD)
 }
 
 /// Offset of the record after a record of `len` bytes at `at`.
@@ -746,8 +774,12 @@ mod tests {
         }
         let mut head = FlashHead::new(header, generation, &dram[header.head_len()..at]);
         head.append(&dram[header.head_len()..]);
-        let bytes = [head.finish(), &dram[header.head_len()..]].concat();
-        assert_eq!(bytes.len(), header.flash_len());
+        let mut bytes = vec![0; header.flash_len()];
+        let mut seal = head.seal();
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        seal.put(head.finish(), &mut put);
+        seal.put(&dram[header.head_len()..], &mut put);
+        seal.finish(&mut put);
         bytes
     }
 
@@ -767,6 +799,25 @@ mod tests {
                 assert!(!good(&b, 9), "bit {bit} flipped unseen");
                 b[bit / 8] ^= 1 << (bit % 8);
             }
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_of_a_large_record_is_seen() {
+        let value = vec![b'v'; 2 * PIECE];
+        let header = Header::new(3, value.len() as u32, 42, 0, 7);
+        let mut b = whole(&header, b"foo", &value, 9);
+        assert_eq!(header.pieces().map(Pieces::count), Some(3));
+        assert_eq!(b.len(), (header.bare_len() + 12).next_multiple_of(4));
+        let good = |b: &[u8], generation| head_intact(b, &header, generation) && intact(b, &header);
+        assert!(good(&b, 9) && !good(&b, 8));
+        for byte in (0..200)
+            .chain((200..b.len()).step_by(997))
+            .chain(b.len() - 9..b.len())
+        {
+            b[byte] ^= 4;
+            assert!(!good(&b, 9), "byte {byte} changed unseen");
+            b[byte] ^= 4;
         }
     }
 

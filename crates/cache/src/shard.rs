@@ -120,8 +120,6 @@ impl Shard {
         for log in logs.iter_mut().filter(|_| keeps_all) {
             log.keep_all(largest);
         }
-        let whole = stay::whole_pages(&logs, keeps_all);
-        let buffers = buffers + whole * PAGE_SIZE;
         let too_small = |least: u64, what: &str| OpenError {
             text: format!(
                 "{} bytes of memory for each shard are too small for its write buffers and {what}: {least} are the least",
@@ -190,15 +188,11 @@ impl Shard {
         let logs = made.logs;
         let reclaim_frames = FramePool::try_new(&[(FRAME_PAGES, logs.len())])
             .map_err(|e| OpenError::new(format!("cannot map the frames of reclaim: {e}")))?;
-        let whole_frame =
-            FramePool::try_new(&[(whole.max(1), usize::from(whole > 0))]).map_err(|e| {
-                OpenError::new(format!("cannot map the frame of the largest item: {e}"))
-            })?;
         let admitter = Admitter::new(config.admission, config.seed);
         let number = config.shard as u8;
         let mut shard = Shard {
             dram: Dram::new(arena, policy, memory),
-            flash: Flash::new(number, logs, reclaim_frames, whole_frame, admitter),
+            flash: Flash::new(number, logs, reclaim_frames, admitter),
             stats: CacheStats::default(),
             now_ms: 0,
             now: 0,

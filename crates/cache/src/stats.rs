@@ -54,8 +54,6 @@ pub struct CacheStats {
     pub flash_read_timeouts: u64,
     /// Lookups of an item on a device out of use.
     pub flash_misses_out: u64,
-    /// Large items on flash that were not returned because there was no DRAM to assemble them in.
-    pub flash_misses_memory: u64,
     /// Times that a device's writes kept failing, that a device went out of use, and that a device
     /// came back from either state.
     pub device_write_pauses: u64,
@@ -80,7 +78,7 @@ senko_io::counters! {
         flash_overwrites drops_budget drops_rule drops_busy drops_size reclaim_drops
         reclaim_regions reinsertions admitted_bytes reinserted_bytes device_write_bytes
         slab_moves crawler_reclaimed drops_error flash_read_timeouts flash_misses_out
-        flash_misses_memory device_write_pauses device_outages device_returns device_pauses
+        device_write_pauses device_outages device_returns device_pauses
         device_pause_ms drops_index page_fill_record_bytes page_fill_page_bytes
 }
 

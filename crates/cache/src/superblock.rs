@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"SENKODIR";
 const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
 /// Version of everything that a cache keeps for its next start, and of its flash files. There is
 /// only one version number, so the superblock's applies to all of them.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 const DEVICES_AT: usize = 144;
 const DEVICE_BYTES: usize = 16;
 /// Most flash files of one server.

@@ -5,6 +5,7 @@ use senko_io::PageBuf;
 
 use crate::arena::Handle;
 use crate::record::Meta;
+use crate::stream::Stream;
 
 /// An item in DRAM. Valid until the next call that can allocate or unlink (`alloc`, `link`,
 /// `concat`, `rewrite`, `unlink`, `on_disk`, `tick`, `fetch`), unless pinned.
@@ -38,8 +39,8 @@ pub enum Lookup {
 /// The purpose of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// The answer of a `get`: reads the item; ends in `Answer`, or in `Resident` when it was
-    /// promoted or is too large for a frame.
+    /// The answer of a `get`: reads the item; ends in `Answer`, or in `Resident` when an item
+    /// larger than a frame was promoted.
     Answer,
     /// The same, but it counts as no access.
     Peek,
@@ -80,6 +81,8 @@ pub enum Fetched {
     OutOfMemory,
     /// The item that the slot names ([`Want::Listed`] only).
     Listed(Box<Listed>),
+    /// A further piece of a record: these bytes of the frame ([`Stream`]).
+    Piece(PageBuf, std::ops::Range<usize>),
 }
 
 /// An item on flash, as a walk over all items reports it.
@@ -112,9 +115,19 @@ pub struct FlashItem {
     /// Where the complete answer `VALUE key flags n\r\n data\r\nEND\r\n` is in `buf`. A value of
     /// at most 1 KiB is stored without it.
     pub answer: Option<std::ops::Range<usize>>,
-    /// Where the value's data (without `\r\n`) is in `buf`.
+    /// Where the value's data (without `\r\n`) is in `buf`, and beyond it if there is a rest.
     pub value: std::ops::Range<usize>,
     pub meta: Meta,
+    /// The further pieces of a record that is larger than a frame.
+    pub rest: Option<Box<Stream>>,
+}
+
+impl FlashItem {
+    /// The slot of an item that only its own shard can read, since its end is in a write buffer.
+    pub fn must_stay(&self) -> Option<FlashRef> {
+        let rest = self.rest.as_ref().filter(|rest| !rest.is_on_device());
+        rest.map(|rest| FlashRef(rest.slot().0))
+    }
 }
 
 /// A fetch that ended.

@@ -17,16 +17,21 @@
 //!   device answers. Until then no further read of this kind begins, so such a device gets at most
 //!   the frames of that time.
 //! - AFAR-5. Reads of this worker's own shard that wait for frames come first.
+//!
+//! The pieces of large values are read here, too, of whichever shard they are (`window.rs`). They
+//! may take [`LATE_PIECE_MS`], since a value that was begun can't be asked for elsewhere.
 
 use std::collections::VecDeque;
 
-use senko_cache::{AfarRead, Done, Fetched, FlashRef, Key, Want};
+use senko_cache::{AfarRead, Done, Fetched, FlashRef, Key, PieceRead, Want};
 use senko_io::{Completion, PageBuf, Queue};
 
 use crate::shards::Shards;
 
 /// The longest time at the device: the pause of a device for which other waits have patience.
 const LATE_MS: u64 = 1000;
+/// The same for a piece of a value.
+const LATE_PIECE_MS: u64 = 10_000;
 /// How often late reads are looked for.
 const LOOK_MS: u64 = 100;
 
@@ -45,8 +50,14 @@ pub struct Afar {
 }
 
 #[derive(Debug)]
+enum Read {
+    Record(Box<AfarRead>),
+    Piece(PieceRead),
+}
+
+#[derive(Debug)]
 struct UnderWay {
-    read: AfarRead,
+    read: Read,
     /// The caller's number; `None`: it was given up.
     user: Option<u64>,
     since_ms: u64,
@@ -75,15 +86,43 @@ impl Afar {
         user: u64,
         steady_ms: u64,
     ) {
-        let number = self.free.pop().unwrap_or_else(|| {
+        let number = self.number();
+        read.submit(queue, frame, number);
+        let read = Read::Record(Box::new(read));
+        self.began(number, read, user, steady_ms);
+    }
+
+    /// Reads the first pages of a piece of a value, as many as this, into a frame.
+    pub(crate) fn read_piece<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        (piece, pages, frame): (PieceRead, usize, PageBuf),
+        user: u64,
+        steady_ms: u64,
+    ) {
+        let number = self.number();
+        AfarRead::submit_piece(&piece, queue, (pages, frame), number);
+        self.began(number, Read::Piece(piece), user, steady_ms);
+    }
+
+    /// Whether the read with this number is one of a piece.
+    pub fn is_piece(&self, number: u32) -> bool {
+        let read = self.reads.get(number as usize).and_then(Option::as_ref);
+        read.is_some_and(|read| matches!(read.read, Read::Piece(_)))
+    }
+
+    fn number(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
             self.reads.push(None);
             self.reads.len() as u32 - 1
-        });
-        read.submit(queue, frame, number);
+        })
+    }
+
+    fn began(&mut self, number: u32, read: Read, user: u64, since_ms: u64) {
         self.reads[number as usize] = Some(UnderWay {
             read,
             user: Some(user),
-            since_ms: steady_ms,
+            since_ms,
         });
     }
 
@@ -97,8 +136,19 @@ impl Afar {
             return;
         };
         self.free.push(number);
-        let fetched = match (ended.user, completion.result, completion.buf) {
-            (Some(_), Ok(()), Some(frame)) => own.check_afar(&ended.read, frame),
+        let frame = completion.buf.filter(|_| completion.result.is_ok());
+        let fetched = match (ended.user, ended.read, frame) {
+            (Some(_), Read::Record(read), Some(frame)) => own.check_afar(*read, frame),
+            (Some(_), Read::Piece(piece), frame) => {
+                let range = frame.as_ref().and_then(|frame| piece.check(frame));
+                match (frame, range) {
+                    (Some(frame), Some(range)) => Fetched::Piece(frame, range),
+                    (frame, _) => {
+                        own.count_broken(frame.is_some());
+                        Fetched::Changed
+                    }
+                }
+            }
             _ => Fetched::Changed,
         };
         if matches!(fetched, Fetched::Changed | Fetched::Header(..)) {
@@ -130,7 +180,11 @@ impl Afar {
 
     fn give_up_late(&mut self, now_ms: u64) {
         for read in self.reads.iter_mut().flatten() {
-            if now_ms.saturating_sub(read.since_ms) > LATE_MS
+            let late = match read.read {
+                Read::Record(_) => LATE_MS,
+                Read::Piece(_) => LATE_PIECE_MS,
+            };
+            if now_ms.saturating_sub(read.since_ms) > late
                 && let Some(user) = read.user.take()
             {
                 self.lost += 1;

@@ -238,8 +238,8 @@ fn resolve_silently(
         Some(Fetched::Answer(item)) => Resolved::Answer(item),
         Some(Fetched::Resident(item)) => Resolved::Dram(item),
         Some(Fetched::Header(meta, at)) => Resolved::Header(meta, at),
-        // Only a walk requests items in this form.
-        Some(Fetched::Absent | Fetched::Listed(_)) => Resolved::Absent,
+        // Only a walk requests items in this form, and only a window pieces.
+        Some(Fetched::Absent | Fetched::Listed(_) | Fetched::Piece(..)) => Resolved::Absent,
         Some(Fetched::OutOfMemory) => Resolved::OutOfMemory,
     }
 }

@@ -132,6 +132,14 @@ counters! {
         => "senko_retries_total" "Commands run again because their item changed while it was read.";
     "senko_slow_readers_closed" = n.stats.slow_readers_closed
         => "senko_slow_readers_closed_total" "Connections closed because they did not read.";
+    "senko_streams" = n.stats.streams
+        => "senko_streams_total" "Large values sent from flash piece by piece.";
+    "senko_streams_broken" = n.stats.streams_broken
+        => "senko_streams_broken_total"
+        "Connections closed in the middle of a value, because flash had a piece that is damaged or can't be read.";
+    "senko_streams_stalled" = n.stats.streams_stalled
+        => "senko_streams_stalled_total"
+        "Connections closed in the middle of a value, because reclaim waited for them.";
     "senko_values_given_up" = n.stats.values_given_up
         => "senko_values_given_up_total" "Values that stopped arriving, and lost their memory.";
     "senko_rounds" = n.stats.rounds
@@ -214,6 +222,5 @@ counters! {
     "flash_device_pauses" = n.cache.device_pauses;
     "flash_device_pause_ms" = n.cache.device_pause_ms;
     "flash_misses_out" = n.cache.flash_misses_out;
-    "flash_misses_memory" = n.cache.flash_misses_memory;
     "flash_read_timeouts" = n.cache.flash_read_timeouts;
 }

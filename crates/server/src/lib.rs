@@ -30,5 +30,6 @@ pub mod shared; // the state of all workers: settings, statistics, flush and shu
 mod small_file; // reads certificates and passwords, and never waits long
 pub mod parked; // the place of a worker's shards while it waits, where other workers can read it
 pub mod watch; // connections of watchers
+pub mod window; // the pieces of a large value that are read ahead
 pub mod tls; // the server's certificate, and the cipher of one connection
 pub mod worker; // one thread: event loop, shard, connections

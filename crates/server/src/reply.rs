@@ -13,6 +13,9 @@
 //!   | ready bytes, pages | waiting | ready bytes | waiting | ready bytes (open) |
 //!     `- fill_batch takes from here                           `- commands append here
 //! ```
+//! A reply may end in a [`Window`]: the rest of its value is still being read, and is sent as it
+//! comes. Later replies wait for it.
+//!
 //! A virtual connection is a session that runs commands for another shard. Each of its commands has
 //! its own reply, a *unit*. The requesting worker inserts it into its own queue:
 //! [`ReplyQueue::next_unit`].
@@ -28,7 +31,10 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use senko_cache::Stream;
 use senko_io::{PageBuf, Piece, PinnedBytes, SendBatch};
+
+use crate::window::Window;
 
 /// Capacity that one recycled buffer may keep.
 const KEPT: usize = 64 << 10;
@@ -57,6 +63,8 @@ pub struct Answer {
     pub bytes: Vec<u8>,
     /// The pinned memory between these bytes.
     pub lent: Vec<Lent>,
+    /// The rest of its value, which the requesting worker reads.
+    pub rest: Option<Box<Window>>,
 }
 
 /// Item memory of the answering worker, which a pin of its shard keeps in place.
@@ -92,6 +100,9 @@ impl Answer {
 
     /// Removes the `END` at its end.
     pub fn strip(&mut self, end: &[u8]) {
+        if let Some(rest) = &mut self.rest {
+            return rest.strip();
+        }
         let after_lent = self.lent.last().map_or(0, |lent| lent.before);
         if self.bytes[after_lent..].ends_with(end) {
             self.bytes.truncate(self.bytes.len() - end.len());
@@ -124,6 +135,8 @@ pub struct Reply {
     /// How many of these bytes `parts` covers.
     covered: usize,
     parts: VecDeque<Part>,
+    /// The rest of its value.
+    rest: Option<Box<Window>>,
     waiting: bool,
 }
 
@@ -139,6 +152,30 @@ impl Reply {
         self.cover();
         self.parts.push_back(Part::Page(buf, range));
     }
+    /// Ends in `left` bytes of a stream; then `END`, if `end`. Nothing may be appended afterwards.
+    pub fn stream(&mut self, stream: Box<Stream>, left: usize, end: bool) {
+        debug_assert!(self.rest.is_none());
+        self.rest = Some(Box::new(Window::new(stream, left, end)));
+        self.go_on();
+    }
+    /// Appends the pieces that came, and the end after the last one.
+    fn go_on(&mut self) {
+        let Some(mut rest) = self.rest.take() else {
+            return;
+        };
+        while let Some((frame, range)) = rest.take() {
+            self.page(frame, range);
+        }
+        if rest.left() > 0 {
+            self.rest = Some(rest);
+        } else if rest.ends() {
+            self.bytes.extend_from_slice(b"END\r\n");
+        }
+    }
+    fn pages(&self) -> usize {
+        let parts = self.parts.iter();
+        parts.filter(|part| matches!(part, Part::Page(..))).count()
+    }
     /// Appends memory of this worker's shard, which does not change until `pin` is returned: the
     /// shard counts the pin ([`senko_cache::Shard::pin`]). This is not public, since a send reads
     /// the memory in place.
@@ -153,8 +190,9 @@ impl Reply {
     /// Appends another shard's answer. If this reply has no bytes yet, it takes the answer's
     /// buffer, and its own empty one is returned.
     pub fn take(&mut self, answer: Answer, worker: usize) -> Vec<u8> {
-        let Answer { bytes, lent } = answer;
-        if lent.is_empty() && self.is_empty() && self.taken == 0 {
+        let Answer { bytes, lent, rest } = answer;
+        self.rest = rest;
+        if lent.is_empty() && self.has_nothing() && self.taken == 0 {
             return std::mem::replace(&mut self.bytes, bytes);
         }
         let mut from = 0;
@@ -179,7 +217,12 @@ impl Reply {
             self.covered = self.bytes.len();
         }
     }
+    /// Whether there is nothing to send and nothing to come.
     fn is_empty(&self) -> bool {
+        self.has_nothing() && self.rest.is_none()
+    }
+    /// Whether there is nothing to send now.
+    fn has_nothing(&self) -> bool {
         self.bytes.len() == self.taken && self.parts.is_empty()
     }
     fn len(&self) -> usize {
@@ -213,6 +256,7 @@ impl Reply {
             }
         }
         (self.taken, self.covered, self.waiting) = (0, 0, false);
+        self.rest = None;
     }
 }
 
@@ -266,10 +310,51 @@ impl ReplyQueue {
     }
     /// Whether something can be sent now.
     pub fn sendable(&self) -> bool {
-        self.replies
-            .iter()
-            .take_while(|reply| !reply.waiting)
-            .any(|reply| !reply.is_empty())
+        for reply in &self.replies {
+            if reply.waiting || !reply.has_nothing() {
+                return !reply.waiting;
+            }
+            if reply.rest.is_some() {
+                break;
+            }
+        }
+        false
+    }
+
+    // ---- a value that is being read ----
+
+    /// The first reply, if the rest of its value is being read.
+    fn streaming(&mut self) -> Option<&mut Reply> {
+        let mut replies = self.replies.iter_mut();
+        let first = replies.find(|reply| reply.waiting || !reply.is_empty())?;
+        (!first.waiting && first.rest.is_some()).then_some(first)
+    }
+    /// The window of the first reply, if it may read another piece.
+    pub(crate) fn wanting(&mut self) -> Option<&mut Window> {
+        let reply = self.streaming()?;
+        let unsent = reply.pages();
+        reply.rest.as_deref_mut().filter(|rest| rest.wants(unsent))
+    }
+    /// The window of the first reply.
+    pub(crate) fn window(&mut self) -> Option<&mut Window> {
+        self.streaming()?.rest.as_deref_mut()
+    }
+    /// Takes a piece of the first reply's value.
+    pub(crate) fn came(&mut self, ticket: u16, frame: PageBuf, range: Range<usize>) {
+        if let Some(reply) = self.streaming() {
+            if let Some(rest) = &mut reply.rest {
+                rest.came(ticket, frame, range);
+            }
+            reply.go_on();
+        }
+    }
+    /// Whether reclaim has waited for one of the values for this long.
+    pub(crate) fn stalls(&mut self, now_ms: u64, limit_ms: u64) -> bool {
+        let mut rests = self
+            .replies
+            .iter_mut()
+            .filter_map(|reply| reply.rest.as_mut());
+        rests.any(|rest| rest.stalls(now_ms, limit_ms))
     }
     /// The place of the first reply, if it waits. Empty replies before it do not count.
     pub(crate) fn front_waiting(&self) -> Option<Place> {
@@ -281,9 +366,11 @@ impl ReplyQueue {
             .waiting
             .then_some(Place(self.front + index as u64))
     }
-    /// Bytes in the queue, including frames and pinned memory.
+    /// Bytes in the queue, including frames and pinned memory, and values that are being read.
     pub fn queued_bytes(&self) -> usize {
-        self.replies.iter().map(Reply::len).sum()
+        let rest = |reply: &Reply| reply.rest.as_ref().map_or(0, |rest| rest.left());
+        let all = self.replies.iter();
+        all.map(|reply| reply.len() + rest(reply)).sum()
     }
     /// The memory of the replies' own bytes (without frames and item memory), and how much of it
     /// can be sent now. An empty reply counts nothing: it keeps the room of an earlier one, and
@@ -318,11 +405,7 @@ impl ReplyQueue {
     }
     /// Frames held by replies that are not yet in a batch.
     pub fn pages(&self) -> usize {
-        self.replies
-            .iter()
-            .flat_map(|reply| &reply.parts)
-            .filter(|part| matches!(part, Part::Page(..)))
-            .count()
+        self.replies.iter().map(Reply::pages).sum()
     }
     /// Parts (frames, pins, runs of bytes) in the queue.
     pub fn parts(&self) -> usize {
@@ -332,7 +415,8 @@ impl ReplyQueue {
     /// The reply to which the next command writes.
     #[inline]
     pub(crate) fn begin(&mut self) -> Place {
-        if self.units || self.replies.back().is_none_or(|reply| reply.waiting) {
+        let ends = |reply: &Reply| reply.waiting || reply.rest.is_some();
+        if self.units || self.replies.back().is_none_or(ends) {
             let reply = self.recycled();
             self.replies.push_back(reply);
         }
@@ -432,11 +516,12 @@ impl ReplyQueue {
                 && batch.pieces.is_empty()
                 && reply.parts.is_empty()
                 && reply.taken == 0
+                && reply.rest.is_none()
             {
                 // The usual case: a single buffer of bytes moves as a whole.
                 std::mem::swap(&mut batch.bytes, &mut reply.bytes);
                 total = batch.bytes.len();
-            } else if !take(reply, batch, &mut total) {
+            } else if !take(reply, batch, &mut total) || reply.rest.is_some() {
                 break;
             }
             self.drop_front(&mut unpinned);
@@ -504,18 +589,20 @@ impl ReplyQueue {
             }
         }
         let bytes = std::mem::replace(&mut reply.bytes, empty().unwrap_or_default());
+        let rest = reply.rest.take();
         self.drop_front(&mut Vec::new());
-        Some(Answer { bytes, lent })
+        Some(Answer { bytes, lent, rest })
     }
 
     /// Moves the next complete unit into `batch` (which must be empty), if it is not empty, has
-    /// only bytes, and at most `most` of them.
+    /// only bytes, all of them, and at most `most`.
     pub fn unit_batch(&mut self, batch: &mut SendBatch, most: usize) -> bool {
         debug_assert!(self.units && batch.bytes.is_empty() && batch.pieces.is_empty());
         let Some(reply) = self.replies.front_mut().filter(|reply| !reply.waiting) else {
             return false;
         };
-        if !reply.parts.is_empty() || !(1..=most).contains(&reply.bytes.len()) {
+        let whole = reply.parts.is_empty() && reply.rest.is_none();
+        if !whole || !(1..=most).contains(&reply.bytes.len()) {
             return false;
         }
         std::mem::swap(&mut batch.bytes, &mut reply.bytes);

@@ -46,7 +46,7 @@ mod walk; // walks over all items
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use senko_cache::Done;
+use senko_cache::{Done, Fetched};
 use senko_io::Queue;
 
 use executor::{Executor, Parked};
@@ -143,6 +143,8 @@ pub struct Session {
     closed: bool,
     /// Whether it is closed because of what the client sent.
     hung_up: bool,
+    /// Whether a value that is being sent can't be continued.
+    broken: bool,
 }
 
 impl Session {
@@ -166,6 +168,7 @@ impl Session {
             watcher: None,
             closed: false,
             hung_up: false,
+            broken: false,
         }
     }
     /// Requires a password before any command.
@@ -200,6 +203,31 @@ impl Session {
     /// Whether it was closed because the client sent what no memcached client sends.
     pub fn was_hung_up_on(&self) -> bool {
         self.hung_up
+    }
+
+    /// Whether a value that is being sent can't be continued: the client must not get more.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+    /// Lets the value that is being sent read ahead. Returns whether it lacks a frame.
+    pub fn read_ahead(&mut self, ctx: &mut Ctx<'_, impl Queue>) -> bool {
+        let window = self.executor.out().window();
+        let lacks = match window.map(|window| window.stream().is_out()) {
+            None => Ok(false),
+            Some(true) => Err(()),
+            Some(false) => self.executor.read_ahead(ctx),
+        };
+        if lacks.is_err() {
+            self.end_window();
+        }
+        lacks == Ok(true)
+    }
+    /// The value that is being sent can't be continued.
+    fn end_window(&mut self) {
+        if let Some(window) = self.executor.out().window() {
+            window.stream().damaged();
+        }
+        self.broken = true;
     }
 
     /// Whether a parked command waits for memory. Then feed again when there may be some, even
@@ -505,6 +533,15 @@ impl Session {
         let ticket = done.user as u16;
         if self.walk.has(ticket) {
             self.walk.listed(ctx, ticket, done.fetched, executor);
+        } else if executor
+            .out()
+            .window()
+            .is_some_and(|window| window.has(ticket))
+        {
+            match done.fetched {
+                Fetched::Piece(frame, range) => executor.out().came(ticket, frame, range),
+                _ => self.end_window(),
+            }
         } else if let Some(handed) = executor.done(ctx, ticket, done.fetched) {
             self.forwarded.hold(handed);
             self.hand_held(ctx);

@@ -148,6 +148,9 @@ pub struct Settings {
     pub backlog: u32,
     /// Seconds after which an idle connection is closed; 0: never.
     pub idle_timeout: u32,
+    /// Seconds that reclaim of flash waits for a client that reads a large value, before the client
+    /// is closed.
+    pub stall: u32,
     /// Most requests of one connection before others get their turn (memcached's `-R`).
     pub requests_per_turn: usize,
     /// Return errors instead of evicting (`-M`).
@@ -290,6 +293,7 @@ impl Default for Settings {
             refuse_fast: true,
             backlog: 1024,
             idle_timeout: 0,
+            stall: 10,
             requests_per_turn: 20,
             no_evict: false,
             no_cas: false,

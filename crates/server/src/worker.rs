@@ -31,6 +31,7 @@ mod peers; // state shared with other workers
 mod prefetch; // prefetch of the memory that the round will read
 mod secure; // state of a connection with TLS
 mod spare; // emptied batches for later sends
+mod streams; // large values on their way from flash
 mod timers; // when upkeep is due
 mod watching; // lines for watchers
 
@@ -57,6 +58,7 @@ use disk::Disk;
 use intake::Crowd;
 use peers::Peers;
 use spare::Spare;
+use streams::Streams;
 use timers::{TICK, Timers};
 
 /// Heavy commands, or parts of them, in a round: some tenths of a millisecond.
@@ -128,6 +130,7 @@ pub struct Worker {
     dirty: Vec<ConnKey>,
     /// Connections that wait for memory.
     blocked: Vec<ConnKey>,
+    streams: Streams,
     watching: Vec<ConnKey>,
     /// FLOW-4: whole turns left in this part of the round.
     turns: usize,
@@ -269,6 +272,7 @@ impl Worker {
             heavy: VecDeque::new(),
             dirty: Vec::new(),
             blocked: Vec::new(),
+            streams: Streams::default(),
             watching: Vec::new(),
             turns: flow::TURNS,
             spare: Spare::default(),
@@ -438,6 +442,9 @@ impl Worker {
         self.admit_values(tick);
         self.bound_crowd();
         self.tell_watchers();
+        for at in self.streams.take_starved() {
+            self.mark_dirty(at);
+        }
         self.flush_dirty();
         self.hand_over(tick);
         self.enforce_bound();
@@ -548,6 +555,7 @@ impl Worker {
                 self.core.work.hot.age();
             }
             self.kick_idle();
+            self.end_stalled();
             self.end_late_handshakes();
         }
     }
@@ -564,6 +572,25 @@ impl Worker {
                 conn.session.replies().spill();
                 self.disk.frames_freed(true);
             }
+        }
+    }
+
+    /// Closes connections for whose values reclaim has waited for too long (STREAM-2).
+    fn end_stalled(&mut self) {
+        let limit_ms = u64::from(self.core.shared.settings.stall) * 1000;
+        let now_ms = self.timers.steady_ms();
+        let all = self.conns.iter().filter(|(_, conn)| conn.is_socket());
+        let stalled: Vec<ConnKey> = all
+            .filter_map(|(at, conn)| {
+                conn.session
+                    .replies()
+                    .stalls(now_ms, limit_ms)
+                    .then_some(at)
+            })
+            .collect();
+        for at in stalled {
+            self.core.stats.streams_stalled += 1;
+            self.close_for(at, "error");
         }
     }
 

@@ -2,14 +2,14 @@
 //! A record larger than a frame on its way from the oldest region to the head of its log, piece by
 //! piece.
 //!
-//! Always holds: the placed bytes are the bytes that were read. Damage stays detectable, since the
-//! new checksum follows from the old one.
+//! Always holds: the placed bytes are the bytes that were read. A piece is placed after its
+//! checksum was compared, and then gets that of its new place.
 
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
 use super::Flash;
 use crate::index::Slot;
-use crate::record::{self, At, FlashHead, Header, RECORD_HEADER};
+use crate::record::{self, At, FlashHead, Header, Pieces, RECORD_HEADER};
 use crate::types::FRAME_PAGES;
 
 /// A record larger than a frame that is being copied.
@@ -18,10 +18,12 @@ pub(crate) struct Copying {
     slot: Slot,
     hash: u64,
     header: Header,
-    /// Its old place: position, offset in its first page, and number of pages.
+    pieces: Pieces,
+    /// Its old place: position and number of pages.
     from: u64,
-    at: usize,
     pages: u64,
+    /// The checksums of head and key at the old place and at the new one.
+    hcrcs: (u32, u32),
     /// Its new place, the bytes that have pages there, and the bytes that are placed.
     to: u64,
     room: usize,
@@ -34,15 +36,22 @@ pub(crate) struct Copying {
 }
 
 impl Copying {
-    /// A record of the slot with this hash, at an offset of page `from`, to be copied to `to`.
-    pub fn new(slot: Slot, hash: u64, header: Header, (from, at): (u64, usize), to: u64) -> Self {
+    /// A record of the slot with this hash, to be copied from one position to another.
+    pub fn new(
+        slot: Slot,
+        hash: u64,
+        (header, pieces): (Header, Pieces),
+        from: u64,
+        to: u64,
+    ) -> Self {
         Copying {
             slot,
             hash,
             header,
+            pieces,
             from,
-            at,
-            pages: (at + header.flash_len()).div_ceil(PAGE_SIZE) as u64,
+            pages: header.flash_len().div_ceil(PAGE_SIZE) as u64,
+            hcrcs: (0, 0),
             to,
             room: 0,
             placed: 0,
@@ -87,28 +96,39 @@ impl Copying {
         (self.from + self.read, pages)
     }
 
-    /// Takes a piece of `pages` pages that was read, or `None` if it can't be read. False if the
-    /// first piece does not begin with the record.
+    /// Takes a piece of `pages` pages that was read, or `None` if it can't be read. It gets head
+    /// and checksum of its new place. The generations are those of both places. False if it is
+    /// damaged.
     pub(super) fn take_piece(
         &mut self,
         frame: Option<PageBuf>,
         pages: u64,
-        generation: u32,
+        (old, new): (u32, u32),
     ) -> bool {
-        let Some(frame) = frame else {
+        let Some(mut frame) = frame else {
             self.failed = true;
             return true;
         };
-        let from = if self.read == 0 { self.at } else { 0 };
-        if self.read == 0 {
-            let whole = matches!(record::peek(&frame, from, PAGE_SIZE), At::Record(header)
-                if header == self.header && record::head_intact(&frame[from..], &header, generation));
-            self.failed = !whole;
+        let n = self.read as usize / FRAME_PAGES;
+        let piece = &mut frame[..self.pieces.bytes(n)];
+        if n == 0 {
+            let begins = matches!(record::peek(piece, 0, PAGE_SIZE), At::Record(header)
+                if header == self.header && record::head_intact(piece, &header, old));
+            self.hcrcs.0 = record::hcrc(piece);
+            self.failed = !begins;
         }
-        let len = pages as usize * PAGE_SIZE - from;
-        let end = from + len.min(self.header.flash_len() - self.placed);
+        self.failed |= !record::piece_intact(piece, self.hcrcs.0, n);
+        if n == 0 && !self.failed {
+            let header = read_mark(&self.header, self.slot);
+            let text = &piece[RECORD_HEADER..header.flash_prefix()];
+            let mut head = FlashHead::new(&header, new, text);
+            piece[..RECORD_HEADER].copy_from_slice(head.finish());
+            self.hcrcs.1 = record::hcrc(piece);
+        }
+        record::set_sum(piece, self.hcrcs.1, n);
+        let end = piece.len();
         self.read += pages;
-        self.piece = Some((frame, from, end));
+        self.piece = Some((frame, 0, end));
         !self.failed
     }
 }
@@ -137,15 +157,7 @@ impl Flash {
                 taken = pages;
             }
             let len = (end - from).min(copying.room - copying.placed);
-            let bytes = &frame[from..from + len];
-            if copying.placed == 0 {
-                let generation = log.generation(copying.to);
-                let mut head = copied_head(bytes, copying.slot, generation);
-                log.put(copying.to, 0, head.finish());
-                log.put(copying.to, RECORD_HEADER, &bytes[RECORD_HEADER..]);
-            } else {
-                log.put(copying.to, copying.placed, bytes);
-            }
+            log.put(copying.to, copying.placed, &frame[from..from + len]);
             log.settle(queue, self.steady_ms);
             copying.placed += len;
             from += len;
@@ -163,54 +175,73 @@ pub(crate) fn read_mark(header: &Header, slot: Slot) -> Header {
     header
 }
 
-/// The header of a record at its new place; `bytes` are the record's first bytes. The checksum is
-/// computed from the old one and the change of the header. The rest of the record is not read, so
-/// damage there stays detectable.
-fn copied_head(bytes: &[u8], slot: Slot, generation: u32) -> FlashHead {
-    let old = Header::read(bytes);
-    let text = &bytes[RECORD_HEADER..old.flash_prefix()];
-    let mut head = FlashHead::new(&read_mark(&old, slot), generation, text);
-    let heads = crc32c::crc32c(&bytes[..RECORD_HEADER - 4]) ^ head.crc();
-    let body = old.flash_len() - RECORD_HEADER;
-    head.set_crc(crc32c::crc32c_combine(
-        heads,
-        record::answer_crc(bytes),
-        body,
-    ));
-    head
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use senko_io::FramePool;
 
-    #[test]
-    fn a_checksum_follows_its_header_to_another_place() {
+    use super::*;
+    use crate::record::PIECE;
+
+    /// The bytes of a large record as it is on flash.
+    fn record(generation: u32) -> (Header, Vec<u8>) {
         let header = Header::new(3, 300_000, 0, 0, 77);
         let mut dram = vec![0; header.dram_len()];
         let at = record::write_prefix(&mut dram, &header, b"key");
         for (n, byte) in dram[at..].iter_mut().enumerate() {
             *byte = (n * n) as u8;
         }
-        let body = dram.split_off(header.head_len());
-        let mut head = FlashHead::new(&header, 5, &body[..at - header.head_len()]);
-        head.append(&body);
-        let mut record = [head.finish(), &body].concat();
+        let body = &dram[header.head_len()..];
+        let mut head = FlashHead::new(&header, generation, &body[..at - header.head_len()]);
+        let (mut flash, mut seal) = (vec![0; header.flash_len()], head.seal());
+        let mut put = |at: usize, part: &[u8]| flash[at..at + part.len()].copy_from_slice(part);
+        seal.put(head.finish(), &mut put);
+        seal.put(body, &mut put);
+        seal.finish(&mut put);
+        (header, flash)
+    }
+
+    /// Copies a record from generation 5 to 9, piece by piece; `None` if that fails.
+    fn copied(flash: &[u8]) -> Option<Vec<u8>> {
+        let frames = FramePool::new(&[(FRAME_PAGES, 1)]);
+        let header = Header::read(flash);
+        let pieces = header.pieces().expect("a large record");
+        let mut copying = Copying::new(Slot(0).with_hot(2), 1, (header, pieces), 100, 200);
+        let mut copy = Vec::new();
+        for (n, piece) in flash.chunks(PIECE).enumerate() {
+            let (first, pages) = copying.next_piece();
+            assert_eq!(first, 100 + (n * FRAME_PAGES) as u64);
+            let mut frame = frames.take(FRAME_PAGES).expect("a frame");
+            frame[..piece.len()].copy_from_slice(piece);
+            if !copying.take_piece(Some(frame), pages, (5, 9)) {
+                return None;
+            }
+            let (frame, from, end) = copying.piece.take().expect("a piece");
+            copy.extend_from_slice(&frame[from..end]);
+        }
+        Some(copy)
+    }
+
+    #[test]
+    fn a_copy_has_the_checksums_of_its_new_place() {
         let whole = |record: &[u8], generation| {
             let header = Header::read(record);
             record::head_intact(record, &header, generation) && record::intact(record, &header)
         };
-        let place = |record: &mut [u8], mut head: FlashHead| {
-            record[..RECORD_HEADER].copy_from_slice(head.finish());
-        };
-        assert!(whole(&record, 5));
-        let head = copied_head(&record[..PAGE_SIZE], Slot(0).with_hot(2), 9);
-        place(&mut record, head);
-        assert!(whole(&record, 9) && !whole(&record, 5));
-        assert!(Header::read(&record).fetched());
-        record[200_000] ^= 1;
-        let head = copied_head(&record[..PAGE_SIZE], Slot(0), 10);
-        place(&mut record, head);
-        assert!(!whole(&record, 10), "damage is not covered up");
+        let (_, flash) = record(5);
+        assert!(whole(&flash, 5));
+        let copy = copied(&flash).expect("it is whole");
+        assert!(whole(&copy, 9) && !whole(&copy, 5));
+        assert!(Header::read(&copy).fetched());
+    }
+
+    #[test]
+    fn damage_in_any_piece_ends_a_copy() {
+        let (_, flash) = record(5);
+        for at in (0..flash.len()).step_by(PIECE / 2) {
+            let mut damaged = flash.clone();
+            damaged[at] ^= 1;
+            assert!(copied(&damaged).is_none(), "{at}");
+        }
+        assert!(copied(&record(6).1).is_none(), "of another lap");
     }
 }

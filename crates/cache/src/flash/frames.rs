@@ -107,24 +107,6 @@ impl Flash {
         false
     }
 
-    /// Reads a record of `pages` pages into the frame for the largest record. `Err`: another answer
-    /// is being sent from that frame, so this read must wait.
-    pub fn read_whole<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        n: u32,
-        frame: PageBuf,
-        pages: usize,
-    ) -> Result<(), PageBuf> {
-        let Some(whole) = self.whole_frame.take(pages) else {
-            self.reads.wants_whole = true;
-            return Err(frame);
-        };
-        self.reads.op(n).pages = pages as u64;
-        self.read_piece(queue, n, whole);
-        Ok(())
-    }
-
     /// Handles a read that the device ended. Returns three things: the read's log, whether only the
     /// device still knew of the read, and whether the state of the log's device became worse. In
     /// the second case the read's frame is free now.
@@ -161,10 +143,6 @@ impl Flash {
 
     /// Lets waiting reads start after frames were returned (answers were sent).
     pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
-        if self.reads.wants_whole && self.whole_frame.take(1).is_some() {
-            self.reads.wants_whole = false;
-            self.retry_parked();
-        }
         while let Some(&n) = self.reads.waiting.front() {
             let op = self.reads.op(n);
             if op.position < self.logs[op.log].tail() {
@@ -219,9 +197,10 @@ impl Flash {
         }
         user
     }
-    /// Whether reads have ended since the last call for which a reclaim may have waited.
+    /// Whether reads or streams have ended since the last call for which a reclaim may have waited.
     pub fn take_unpinned(&mut self) -> bool {
-        std::mem::take(&mut self.reads.unpinned)
+        let mut logs = self.logs.iter();
+        logs.any(|log| log.streams().take_freed()) | std::mem::take(&mut self.reads.unpinned)
     }
 
     /// Ends reads that a device has held for too long, and reads that wait for a frame which a

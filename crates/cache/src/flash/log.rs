@@ -43,6 +43,7 @@ use super::open_pages::{OpenPages, SMALLEST_RECORD};
 use super::{TOKEN_PROBE, TOKEN_WRITE, token};
 use crate::config::DeviceSlice;
 use crate::record::RECORD_ALIGN;
+use crate::stream::Streams;
 use crate::types::FRAME_PAGES;
 use crate::words::{LogWord, State};
 
@@ -105,6 +106,8 @@ pub(crate) struct Log {
     spare: Vec<Arc<AlignedBuf>>,
     /// Pages that small records may go to.
     open_pages: OpenPages,
+    /// Records on their way to clients.
+    streams: Arc<Streams>,
     /// Where the streamed record starts and ends.
     stream: Option<(u64, u64)>,
     /// Free pages for the largest record that found no space.
@@ -165,6 +168,7 @@ impl Log {
                 .map(|_| Arc::new(AlignedBuf::new(chunk_pages as usize)))
                 .collect(),
             open_pages: OpenPages::default(),
+            streams: Arc::new(Streams::new(regions as usize, region_pages)),
             stream: None,
             wanted: 0,
             kept: None,
@@ -209,7 +213,7 @@ impl Log {
     }
 
     /// The position before which all writes have ended.
-    fn written_to(&self) -> u64 {
+    pub fn written_to(&self) -> u64 {
         let oldest = self.in_flight.first().or(self.open.first());
         oldest.map_or(self.head, |chunk| chunk.first)
     }
@@ -239,6 +243,10 @@ impl Log {
     }
     pub fn device(&self) -> DeviceId {
         self.device
+    }
+    /// Records on their way to clients.
+    pub fn streams(&self) -> &Arc<Streams> {
+        &self.streams
     }
     pub fn pages(&self) -> u64 {
         self.pages
@@ -361,6 +369,7 @@ impl Log {
     /// Hides the records of this log, or shows them again.
     pub fn hide(&mut self, on: bool) {
         self.invalid.hide(on);
+        self.streams.set_out(on);
     }
     /// The seed of the header checksum of a record at this position: the number of its region,
     /// counted from the start of the log's life.
@@ -443,8 +452,8 @@ impl Log {
     /// Finds a place for a record of several pages, if there are space and buffers for all of it.
     /// The record ends at the end of its last page, so small records can fill the rest of its first
     /// page. Its first `prefix` bytes lie in that page. Returns position and offset in the page.
-    /// [`Log::put`] the bytes, then [`Log::settle`]. If every live record is kept, a record larger
-    /// than a frame shares no page (KEEP-5).
+    /// [`Log::put`] the bytes, then [`Log::settle`]. A record larger than a frame shares no page:
+    /// its pieces are whole pages.
     pub fn place_large(
         &mut self,
         len: usize,
@@ -454,7 +463,7 @@ impl Log {
         let pages = len.div_ceil(PAGE_SIZE);
         let position = self.place(pages as u64)?;
         self.placed(len);
-        if self.kept.is_some() && pages > FRAME_PAGES {
+        if pages > FRAME_PAGES {
             return Ok((position, 0));
         }
         let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - prefix);
@@ -784,7 +793,9 @@ impl Log {
         *pins = if on { *pins + 1 } else { *pins - 1 };
     }
     pub fn oldest_region_pins(&self) -> u32 {
-        self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize].pins
+        let reads =
+            self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize].pins;
+        reads + self.streams.pins(self.tail)
     }
     /// First page of the oldest region at which a record starts.
     pub fn oldest_region_first(&self) -> u64 {
@@ -799,6 +810,7 @@ impl Log {
         debug_assert_eq!(self.oldest_region_pins(), 0);
         let region = self.tail / self.region_pages % self.regions.len() as u64;
         self.discards.begin(region, now_ms);
+        self.streams.wait_for(None);
         self.tail += self.region_pages;
         self.invalid.forget(self.tail);
         self.tell(LogWord::Tail, self.tail);

@@ -9,8 +9,11 @@ use senko_io::{PAGE_SIZE, PageBuf};
 use crate::arena::Handle;
 use crate::index::Slot;
 use crate::key::{Key, MAX_KEY};
-use crate::record::RECORD_HEADER;
+use crate::record::{ANSWER_HEAD, ANSWER_SUMS, PIECE, Pieces, RECORD_HEADER, hcrc, piece_intact};
 use crate::types::{FRAME_PAGES, Want};
+
+/// A read of a large record brings a piece.
+const _: () = assert!(PIECE == FRAME_PAGES * PAGE_SIZE);
 
 /// The state of a read.
 #[derive(Debug)]
@@ -35,25 +38,24 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 struct Large {
     item: Handle,
-    /// Bytes of the record, and how many of them have arrived.
-    total: usize,
-    have: usize,
-    crc: u32,
-    /// The checksum in the record.
-    want_crc: u32,
+    pieces: Pieces,
+    /// The checksum of head and key.
+    hcrc: u32,
+    /// The number of the piece that comes next.
+    next: usize,
 }
 
 /// Where a piece of a large record goes, and what comes after it.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub item: Handle,
-    /// Offset in the record, and bytes.
+    /// Offset in the record in DRAM.
     pub at: usize,
-    pub len: usize,
-    /// Bytes still to come.
-    pub left: usize,
-    /// Whether the checksum of all bytes so far equals the record's.
-    pub matches: bool,
+    /// Where its bytes are in the frame.
+    pub bytes: std::ops::Range<usize>,
+    /// Whether it is the last one.
+    pub last: bool,
+    pub intact: bool,
 }
 
 #[derive(Debug)]
@@ -109,15 +111,13 @@ impl ReadOp {
         matches!(self.stage, Stage::Here(_))
     }
 
-    /// Continues as a record of `total` bytes that goes to `item` piece by piece; its checksum must
-    /// be `crc`.
-    pub fn begin_large(&mut self, item: Handle, total: usize, crc: u32) {
+    /// Continues as a record that goes to `item` piece by piece; the frame has its first piece.
+    pub fn begin_large(&mut self, item: Handle, pieces: Pieces, frame: &[u8]) {
         self.large = Some(Large {
             item,
-            total,
-            have: 0,
-            crc: 0,
-            want_crc: crc,
+            pieces,
+            hcrc: hcrc(frame),
+            next: 0,
         });
     }
     /// Whether the record goes to DRAM piece by piece.
@@ -128,29 +128,27 @@ impl ReadOp {
     pub fn take_large(&mut self) -> Option<Handle> {
         self.large.take().map(|large| large.item)
     }
-    /// Takes a piece of a large record, from an offset of the frame on. The read continues with the
-    /// next piece.
-    pub fn next_piece(&mut self, frame: &[u8], offset: usize) -> Piece {
+    /// Takes a piece of a large record. The read continues with the next piece.
+    pub fn next_piece(&mut self, frame: &[u8]) -> Piece {
         let large = self.large.as_mut().expect("a large read has its item");
-        let len = (self.pages as usize * PAGE_SIZE - offset).min(large.total - large.have);
-        let piece = &frame[offset..offset + len];
-        if large.have == 0 {
-            large.crc = crc32c::crc32c(&piece[..RECORD_HEADER - 4]);
-            large.crc = crc32c::crc32c_append(large.crc, &piece[RECORD_HEADER..]);
-        } else {
-            large.crc = crc32c::crc32c_append(large.crc, piece);
+        let (n, pieces) = (large.next, large.pieces);
+        large.next += 1;
+        let last = large.next == pieces.count();
+        if !last {
+            self.piece += self.pages;
+            self.pages = pieces.bytes(large.next).div_ceil(PAGE_SIZE) as u64;
         }
-        let at = large.have;
-        large.have += len;
-        let left = large.total - large.have;
-        self.piece += self.pages;
-        self.pages = left.div_ceil(PAGE_SIZE).min(FRAME_PAGES) as u64;
+        // DRAM has the record without its checksums; its head is put by the caller.
+        let (at, from) = match n {
+            0 => (ANSWER_HEAD, RECORD_HEADER),
+            _ => (pieces.before(n * PIECE) - ANSWER_SUMS, 0),
+        };
         Piece {
             item: large.item,
             at,
-            len,
-            left,
-            matches: large.crc == large.want_crc,
+            bytes: from..pieces.data(n),
+            last,
+            intact: piece_intact(&frame[..pieces.bytes(n)], large.hcrc, n),
         }
     }
 }
@@ -166,8 +164,6 @@ pub(super) struct Reads {
     pub ready: VecDeque<u32>,
     /// Reads whose item waits for memory.
     pub parked: Vec<u32>,
-    /// One of the reads waits for the frame of the largest record.
-    pub wants_whole: bool,
     pub in_flight: usize,
     /// Whether a read has ended that prevented the reclaim of a region, while a reclaim was under
     /// way.

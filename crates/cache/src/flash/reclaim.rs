@@ -210,10 +210,14 @@ impl Flash {
         }
         let end = log.tail() + log.region_pages();
         if r.next >= end {
-            return if log.oldest_region_pins() > 0 {
-                Next::Wait
-            } else {
-                Next::Free
+            if log.oldest_region_pins() == 0 {
+                return Next::Free;
+            }
+            log.streams().wait_for(Some(log.tail()));
+            // The last one may have ended before it could know.
+            return match log.oldest_region_pins() {
+                0 => Next::Free,
+                _ => Next::Wait,
             };
         }
         let pages = match r.span {
@@ -345,8 +349,9 @@ impl Flash {
     fn copy_read(&mut self, n: usize, frame: Option<PageBuf>) -> bool {
         let r = &mut self.reclaims[n];
         let copying = r.copying.as_mut().expect("a copy");
-        let generation = self.logs[n].generation(copying.from());
-        copying.take_piece(frame, r.reading_pages, generation)
+        let of = |position| self.logs[n].generation(position);
+        let generations = (of(copying.from()), of(copying.to()));
+        copying.take_piece(frame, r.reading_pages, generations)
     }
 
     /// Gives up the copy under way to a log whose device accepts no more writes. The record stays

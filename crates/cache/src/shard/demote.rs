@@ -12,7 +12,7 @@ use crate::arena::{Handle, LINKED};
 use crate::flash::admission::Refusal;
 use crate::flash::log::NoPlace;
 use crate::index::Slot;
-use crate::record::{self, FlashHead, Header};
+use crate::record::{self, FlashHead, Header, Seal};
 use crate::shard::Shard;
 use crate::types::{AllocError, ItemRef};
 
@@ -25,6 +25,7 @@ pub(crate) struct Streamed {
     total: usize,
     put: usize,
     head: FlashHead,
+    seal: Seal,
 }
 
 impl Shard {
@@ -206,14 +207,12 @@ impl Shard {
         };
         let mut head = self.flash_head(n, item, position);
         let (from, to) = (head.header().head_len(), head.header().dram_len());
-        let log = self.flash.log_mut(n);
-        let head = head.finish();
-        log.put(position, offset, head);
-        let mut at = offset + head.len();
-        self.dram.arena().pieces(item, from, to, |piece| {
-            log.put(position, at, piece);
-            at += piece.len();
-        });
+        let (log, mut seal) = (self.flash.log_mut(n), head.seal());
+        let mut put = |at: usize, bytes: &[u8]| log.put(position, offset + at, bytes);
+        seal.put(head.finish(), &mut put);
+        let all = self.dram.arena();
+        all.pieces(item, from, to, |piece| seal.put(piece, &mut put));
+        seal.finish(&mut put);
         self.flash.settle(queue, n);
         Ok(position)
     }
@@ -227,7 +226,9 @@ impl Shard {
         let (from, value) = (header.head_len(), header.dram_prefix());
         let text = arena.bytes(item, arena.header_len(item) + from, value - from);
         let mut head = FlashHead::new(&header, generation, text);
-        arena.pieces(item, from, header.dram_len(), |piece| head.append(piece));
+        if header.pieces().is_none() {
+            arena.pieces(item, from, header.dram_len(), |piece| head.append(piece));
+        }
         head
     }
 
@@ -294,6 +295,7 @@ impl Shard {
             position,
             total: len,
             put: 0,
+            seal: head.seal(),
             head,
         });
         self.pump_stream(queue);
@@ -310,26 +312,28 @@ impl Shard {
         // Pages left empty at the end of the slice may have filled the open chunks.
         self.flash.settle(queue, s.log);
         while s.put < s.total {
-            let Some((position, pages)) = self.flash.log_mut(s.log).stream(u64::MAX) else {
+            let Some((_, pages)) = self.flash.log_mut(s.log).stream(u64::MAX) else {
                 self.stream = Some(s);
                 return;
             };
             let to = (s.put + pages as usize * PAGE_SIZE).min(s.total);
-            let mut offset = 0;
+            let (log, position) = (self.flash.log_mut(s.log), s.position);
+            let mut put = |at: usize, bytes: &[u8]| log.put(position, at, bytes);
+            let (mut from, end) = (s.seal.before(s.put), s.seal.before(to));
             if s.put == 0 {
-                let head = s.head.finish();
-                self.flash.log_mut(s.log).put(position, 0, head);
-                offset = head.len();
+                s.seal.put(s.head.finish(), &mut put);
+                from = s.head.header().flash_body();
             }
-            let log = self.flash.log_mut(s.log);
             // DRAM has the record without its checksums.
             let sums = s.head.header().sums_len();
-            let (from, to) = (s.put + offset - sums, to - sums);
-            self.dram.arena().pieces(s.item, from, to, |piece| {
-                log.put(position, offset, piece);
-                offset += piece.len();
+            let (all, seal) = (self.dram.arena(), &mut s.seal);
+            all.pieces(s.item, from - sums, end - sums, |piece| {
+                seal.put(piece, &mut put)
             });
-            s.put = to + sums;
+            if to == s.total {
+                seal.finish(&mut put);
+            }
+            s.put = to;
             self.flash.settle(queue, s.log);
         }
         self.stream = None;

@@ -7,6 +7,9 @@
 //!                                                                           \--> parked until there is memory
 //! ```
 //!
+//! A record larger than a frame comes to DRAM piece by piece only if it must be there, or is due
+//! for promotion. Otherwise its first piece leaves here with a [`Stream`] for the others.
+//!
 //! Every record that leaves here has passed three checks: the whole key, the header checksum and
 //! the record checksum. The header checksum is seeded with the generation, so it proves that the
 //! record is of this lap. A read pins its first region from when it has its frame until it ends. So
@@ -23,11 +26,15 @@ use crate::arena::Handle;
 use crate::flash::read::Stage;
 use crate::index::{Pos, Slot};
 use crate::key::Key;
-use crate::record::{self, ANSWER_HEAD, ANSWER_SUMS, At, Header, RECORD_HEADER};
+use crate::record::{self, ANSWER_HEAD, At, Header, PIECE, RECORD_HEADER};
 use crate::shard::Shard;
+use crate::stream::{PieceRead, Pin, Stream, Whence};
 use crate::types::{
     AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
 };
+
+/// Why a record that is larger than a frame has pieces.
+const HAS_PIECES: &str = "a record has pieces if it is larger than a frame";
 
 /// The result of checking a frame.
 #[derive(Debug)]
@@ -135,6 +142,7 @@ impl Shard {
 
     /// The next fetch that ended. Items in it are valid as long as any [`ItemRef`].
     pub fn next_done<Q: Queue>(&mut self, queue: &mut Q) -> Option<Done> {
+        self.forget_damaged();
         while let Some(n) = self.flash.next_ready(queue) {
             if let Some(done) = self.finish(queue, n) {
                 return Some(done);
@@ -159,7 +167,7 @@ impl Shard {
         loop {
             let step = match self.flash.take_stage(n) {
                 Stage::Here(Ok(frame)) if self.flash.read(n).is_large() => {
-                    self.next_piece(queue, n, frame, 0)
+                    self.next_piece(queue, n, frame)
                 }
                 Stage::Here(Ok(frame)) => self.look(queue, n, frame),
                 Stage::Here(Err(())) => {
@@ -252,14 +260,11 @@ impl Shard {
                 return Step::Ended(self.forget(n));
             }
         };
-        let total = header.flash_len();
-        let whole = at + total <= run.len();
-        if want != Want::Header && !whole && slot.len() != 0 {
-            // The slot knows the length of the record.
-            self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.forget(n));
-        }
-        if whole && !record::intact(&run[at..at + total], &header) {
+        let (pieces, end) = (header.pieces(), at + header.flash_len());
+        let whole = end <= run.len();
+        // The slot knows the length of the record, unless it has more than 15 pages.
+        let cut = want != Want::Header && !whole && (slot.len() != 0 || pieces.is_none());
+        if cut || whole && !record::intact(&run[at..end], &header) {
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.forget(n));
         }
@@ -274,15 +279,15 @@ impl Shard {
                 Some((_, now)) => Fetched::Header(self.flash_meta(&header, slot), FlashRef(now.0)),
                 None => Fetched::Changed,
             }),
-            _ if !whole => self.begin_large(queue, n, frame, at, total),
+            _ if !whole => self.large(queue, n, frame, &header),
             Want::Answer | Want::Peek => {
                 if want == Want::Answer && self.is_due(slot) {
                     // No need to wait for it: the answer is here.
-                    let _ = self.promote(queue, n, &frame[at..at + total]);
+                    let _ = self.promote(queue, n, &frame[at..end]);
                 }
-                Step::Ended(self.answer(frame, at, &header, slot))
+                Step::Ended(self.answer(frame, at, &header, slot, None))
             }
-            Want::Resident => match self.promote(queue, n, &frame[at..at + total]) {
+            Want::Resident => match self.promote(queue, n, &frame[at..end]) {
                 Ok(Some(item)) => Step::Ended(Fetched::Resident(ItemRef(item))),
                 Ok(None) => Step::Ended(Fetched::Changed),
                 Err(AllocError::Busy) => Step::Parked(frame),
@@ -333,16 +338,18 @@ impl Shard {
         at: usize,
         header: &Header,
         slot: Slot,
+        rest: Option<Stream>,
     ) -> Fetched {
         self.stats.flash_hits += 1;
         let value_at = at + header.flash_prefix();
         Fetched::Answer(FlashItem {
             answer: header
                 .has_answer()
-                .then(|| at + RECORD_HEADER..at + header.flash_len()),
+                .then(|| at + RECORD_HEADER..at + header.bare_len()),
             value: value_at..value_at + header.value_len as usize,
             meta: self.flash_meta(header, slot),
             buf: frame,
+            rest: rest.map(Box::new),
         })
     }
 
@@ -406,88 +413,106 @@ impl Shard {
         Some(item)
     }
 
-    /// Starts a record larger than a frame after its first piece arrived and its key was compared.
-    /// It goes to DRAM piece by piece.
-    fn begin_large<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        n: u32,
-        frame: PageBuf,
-        at: usize,
-        total: usize,
-    ) -> Step {
+    /// Continues with a record larger than a frame, whose first piece is here. It goes to DRAM
+    /// piece by piece if it must be there. Otherwise the caller gets its pieces, as for any other
+    /// item that is not due for promotion. So a burst of large values evicts nothing.
+    fn large<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf, header: &Header) -> Step {
         let op = self.flash.read(n);
-        let (hash, slot) = (op.hash(), op.slot());
+        let (hash, slot, want) = (op.hash(), op.slot(), op.want());
         if self.index.find_same(hash, slot).is_none() {
             // It must not wait for memory: reclaim frees memory and may be waiting for this read.
             return Step::Ended(Fetched::Changed);
         }
-        let len = Header::read(&frame[at..]).dram_len();
-        let item = match self.take_item(queue, len) {
-            Ok(item) => item,
-            Err(AllocError::Busy) => return Step::Parked(frame),
-            Err(_) if self.flash.read(n).want() == Want::Resident => {
-                return Step::Ended(Fetched::OutOfMemory);
-            }
-            Err(_) if self.keeps_all() => return self.read_whole(queue, n, frame, at + total),
-            Err(_) => {
-                // The item exists, but nothing can be evicted to make room for it.
-                self.stats.flash_misses_memory += 1;
-                return Step::Ended(Fetched::Absent);
-            }
-        };
-        let crc = record::answer_crc(&frame[at..]);
-        self.flash.read_mut(n).begin_large(item, total, crc);
-        self.next_piece(queue, n, frame, at)
-    }
-
-    /// Reads a record that does not fit into DRAM into the frame for the largest record; `bytes`
-    /// reach from its first page to its end.
-    fn read_whole<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        n: u32,
-        frame: PageBuf,
-        bytes: usize,
-    ) -> Step {
-        let pages = bytes.div_ceil(PAGE_SIZE);
-        if let Err(frame) = self.flash.read_whole(queue, n, frame, pages) {
-            return Step::Parked(frame);
+        let due = want == Want::Answer && self.is_due(slot);
+        if !due && want != Want::Resident {
+            return self.stream(n, frame, header);
         }
-        Step::Reading
+        let item = match self.take_item(queue, header.dram_len()) {
+            Ok(item) => item,
+            Err(_) if due => return self.stream(n, frame, header),
+            Err(AllocError::Busy) => return Step::Parked(frame),
+            Err(_) => return Step::Ended(Fetched::OutOfMemory),
+        };
+        let pieces = header.pieces().expect(HAS_PIECES);
+        self.flash.read_mut(n).begin_large(item, pieces, &frame);
+        self.next_piece(queue, n, frame)
     }
 
-    /// Takes a piece of a large record, at an offset of the frame.
-    fn next_piece<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        n: u32,
-        frame: PageBuf,
-        offset: usize,
-    ) -> Step {
+    /// Ends a read with the first piece of a record and a stream for the others.
+    fn stream(&mut self, n: u32, frame: PageBuf, header: &Header) -> Step {
+        let hcrc = record::hcrc(&frame);
+        if !record::piece_intact(&frame[..PIECE], hcrc, 0) {
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.forget(n));
+        }
+        let op = self.flash.read(n);
+        let whence = self.whence(op.hash(), op.slot(), (op.log(), op.position()));
+        let pieces = header.pieces().expect(HAS_PIECES);
+        let (slot, rest) = (whence.slot, Stream::new(whence, pieces, hcrc));
+        Step::Ended(self.answer(frame, 0, header, slot, Some(rest)))
+    }
+
+    /// Where a record lies that is sent piece by piece. From now on its region stays.
+    pub(super) fn whence(&self, hash: u64, slot: Slot, (n, position): (usize, u64)) -> Whence {
+        let log = self.flash.log(n);
+        Whence {
+            pin: Pin::new(log.streams(), position),
+            hash,
+            slot,
+            log: n,
+            device: log.device(),
+            page: log.device_page(position),
+            written_to: log.written_to(),
+        }
+    }
+
+    /// Fills those pages of a piece of a record of this shard that are still in write buffers.
+    /// Returns how many pages must be read from the device.
+    pub fn fill_buffered(&self, piece: &PieceRead, frame: &mut [u8]) -> usize {
+        let (log, position) = piece.place();
+        let pages = piece.pages() as u64;
+        self.flash.log(log).copy_buffered(position, pages, frame) as usize
+    }
+
+    /// Counts a piece that could not be used: it is damaged, or could not be read.
+    pub fn count_broken(&mut self, damaged: bool) {
+        if damaged {
+            self.stats.flash_checksum_errors += 1;
+        } else {
+            self.stats.flash_read_errors += 1;
+        }
+    }
+
+    /// Removes the slots of records that streams could not read (STREAM-3).
+    pub(crate) fn forget_damaged(&mut self) {
+        for n in 0..self.flash.logs().len() {
+            for (hash, slot) in self.flash.log(n).streams().take_damaged() {
+                self.drop_flash_slot(hash, slot);
+            }
+        }
+    }
+
+    /// Takes a piece of a large record.
+    fn next_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
         let op = self.flash.read_mut(n);
         let log = op.log();
-        let piece = op.next_piece(&frame, offset);
-        let (item, left) = (piece.item, piece.left);
-        let bytes = &frame[offset..offset + piece.len];
-        // DRAM has the record without its checksums.
-        if piece.at == 0 {
-            self.dram.put(item, 0, &bytes[..ANSWER_HEAD]);
-            self.dram.put(item, ANSWER_HEAD, &bytes[RECORD_HEADER..]);
-        } else {
-            self.dram.put(item, piece.at - ANSWER_SUMS, bytes);
+        let piece = op.next_piece(&frame);
+        let item = piece.item;
+        if !piece.intact {
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.forget(n));
         }
-        if left > 0 && self.flash.log(log).health().is_out() {
+        if piece.at == ANSWER_HEAD {
+            self.dram.put(item, 0, &frame[..ANSWER_HEAD]);
+        }
+        self.dram.put(item, piece.at, &frame[piece.bytes]);
+        if !piece.last && self.flash.log(log).health().is_out() {
             self.stats.flash_misses_out += 1;
             return Step::Ended(self.forget(n));
         }
-        if left > 0 {
+        if !piece.last {
             self.flash.read_piece(queue, n, frame);
             return Step::Reading;
-        }
-        if !piece.matches {
-            self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.forget(n));
         }
         if record::expired(self.dram.arena().item_expiry(item), self.now) {
             self.stats.reclaimed += 1;

@@ -60,7 +60,7 @@ impl Shard {
                     self.flash.reclaim_mut(n).read_again(position, span);
                     return true;
                 } else {
-                    copy = Some((slot, hash, at, header));
+                    copy = header.pieces().map(|pieces| (slot, hash, (header, pieces)));
                 }
             }
             for &(at, header) in small {
@@ -74,12 +74,12 @@ impl Shard {
                     return false;
                 }
             }
-            if let Some((slot, hash, at, header)) = copy {
-                let Some(to) = self.begin_copy(queue, n, header.flash_len()) else {
+            if let Some((slot, hash, record)) = copy {
+                let Some(to) = self.begin_copy(queue, n, record.0.flash_len()) else {
                     self.flash.reclaim_mut(n).walk_waits(walk);
                     return false;
                 };
-                let copying = Copying::new(slot, hash, header, (position, at), to);
+                let copying = Copying::new(slot, hash, record, position, to);
                 self.flash.reclaim_mut(n).copy_waits(copying);
                 return true;
             }

@@ -16,7 +16,6 @@ use crate::index::{Index, Slot};
 use crate::key::{HashSeed, Key};
 use crate::record;
 use crate::shard::Shard;
-use crate::types::FRAME_PAGES;
 
 /// The most items that must stay and that one search for a victim skips. They go to the head of
 /// their queue, so that the next search sees others.
@@ -48,18 +47,6 @@ impl Leaving<'_> {
         }
         let pages = arena.header(item).flash_len().div_ceil(PAGE_SIZE) as u64;
         !self.takes || self.logs.iter().all(|log| pages > log.most_pages())
-    }
-}
-
-/// Pages of the largest record that flash takes, if it is larger than a frame; otherwise 0. It is
-/// also 0 if items may be evicted.
-pub(crate) fn whole_pages(logs: &[Log], keeps_all: bool) -> usize {
-    let largest = logs.iter().map(Log::most_pages).max().unwrap_or(0) as usize;
-    if keeps_all && largest > FRAME_PAGES {
-        // In data of another start, the record may begin within its first page.
-        largest + 1
-    } else {
-        0
     }
 }
 

@@ -7,6 +7,7 @@ use senko_cache::{Fetch, Fetched, HashSeed, Key, Lookup, Shard, Want};
 use crate::model::config;
 use crate::page_fill::store;
 use crate::queue::MemoryQueue;
+use crate::stream::whole;
 
 const FLASH_PAGES: usize = 64 << 20 >> 12;
 /// The difference between a record's length and its value's: header, `VALUE `, the name, flags,
@@ -54,7 +55,10 @@ fn get(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], want: Want) -> Op
         },
     };
     match fetched {
-        Fetched::Answer(found) => Some(found.buf[found.value].to_vec()),
+        Fetched::Answer(found) => {
+            let (found, buf) = whole(shard, queue, found).expect("it is whole");
+            Some(buf[found.value].to_vec())
+        }
         Fetched::Resident(item) => {
             let mut value = Vec::new();
             shard.copy_value(item, &mut value);

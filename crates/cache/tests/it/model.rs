@@ -9,13 +9,14 @@
 use std::collections::HashMap;
 
 use senko_cache::{
-    Admission, AdmissionRule, AfarRead, AllocError, DeviceSlice, Done, Fetch, Fetched, FlashItem,
-    HashSeed, Key, Lookup, PACKED_VALUE, PolicyKind, Shard, ShardConfig, Want,
+    Admission, AdmissionRule, AfarRead, AllocError, DeviceSlice, Done, Fetch, Fetched, HashSeed,
+    Key, Lookup, PACKED_VALUE, PolicyKind, Shard, ShardConfig, Want,
 };
 use senko_io::Completion;
 use senko_workload::Rng;
 
 use crate::queue::MemoryQueue;
+use crate::stream::whole;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -238,7 +239,11 @@ impl Run {
             Fetched::Answer(item) => {
                 assert_eq!(want, Want::Answer);
                 self.flash_answers += 1;
-                let got = parse(&item);
+                let (item, buf) = match whole(&mut self.shard, &mut self.queue, item) {
+                    Some(whole) => whole,
+                    None => return self.fetched(n, want, then, Fetched::Absent),
+                };
+                let got = (buf[item.value.clone()].to_vec(), item.meta.flags);
                 let ok = [&then, &current]
                     .into_iter()
                     .flatten()
@@ -246,7 +251,7 @@ impl Run {
                 assert!(ok, "seed {}: key {n}: a wrong answer from flash", self.seed);
                 assert_eq!(item.answer.is_some(), got.0.len() > PACKED_VALUE as usize);
                 if let Some(whole) = item.answer {
-                    assert_eq!(item.buf[whole], answer(n, &got.0, got.1));
+                    assert_eq!(buf[whole], answer(n, &got.0, got.1));
                 }
                 self.hits += 1;
             }
@@ -287,7 +292,7 @@ impl Run {
                 }
             }
             Fetched::Changed => {}
-            Fetched::Listed(_) => unreachable!("this run lists nothing"),
+            Fetched::Listed(_) | Fetched::Piece(..) => unreachable!("this run asks for neither"),
         }
     }
 
@@ -561,10 +566,6 @@ pub fn answer(n: u64, value: &[u8], flags: u32) -> Vec<u8> {
     out.extend(value);
     out.extend(b"\r\nEND\r\n");
     out
-}
-
-pub fn parse(item: &FlashItem) -> (Vec<u8>, u32) {
-    (item.buf[item.value.clone()].to_vec(), item.meta.flags)
 }
 
 /// The seeds of a test: `SENKO_TEST_FACTOR` times as many if it is set, and at least one.

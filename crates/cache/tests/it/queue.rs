@@ -116,6 +116,16 @@ impl MemoryQueue {
             return None;
         }
         let n = self.rng.below(self.pending.len() as u64) as usize;
+        Some(self.complete(n))
+    }
+
+    /// Completes the operation that was submitted last.
+    pub fn complete_last(&mut self) -> Completion {
+        let n = self.pending.len();
+        self.complete(n - 1)
+    }
+
+    fn complete(&mut self, n: usize) -> Completion {
         let fails = self.fail_one_in != 0 && self.rng.below(self.fail_one_in) == 0;
         let result = if fails {
             self.errors += 1;
@@ -123,7 +133,7 @@ impl MemoryQueue {
         } else {
             Ok(())
         };
-        Some(match self.pending.swap_remove(n) {
+        match self.pending.swap_remove(n) {
             Pending::Read {
                 page,
                 pages,
@@ -182,7 +192,19 @@ impl MemoryQueue {
                 result,
                 buf: None,
             },
-        })
+        }
+    }
+
+    /// Flips a bit of a page.
+    pub fn flip_in(&mut self, page: u64, byte: usize) {
+        self.device[page as usize * PAGE_SIZE + byte] ^= 4;
+    }
+
+    /// The page where the device has these bytes.
+    pub fn page_with(&self, bytes: &[u8]) -> Option<u64> {
+        let mut pages = self.device.chunks(PAGE_SIZE);
+        let found = pages.position(|page| page.windows(bytes.len()).any(|part| part == bytes));
+        found.map(|page| page as u64)
     }
 
     /// Flips a bit somewhere.

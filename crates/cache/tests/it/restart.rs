@@ -18,8 +18,9 @@ use senko_cache::{
 };
 use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
 
-use crate::model::{Entry, FRAMES, Run, config_of, key_of, parse, seeds};
+use crate::model::{Entry, FRAMES, Run, config_of, key_of, seeds};
 use crate::queue::MemoryQueue;
+use crate::stream::whole;
 
 const PARTS: [&str; 3] = ["state", "index", "items"];
 
@@ -294,8 +295,9 @@ impl Restarts {
         }
         match fetched.expect("every fetch ends") {
             Fetched::Answer(item) => {
-                let (value, flags) = parse(&item);
-                Some((value, flags, item.meta.expiry))
+                let (item, buf) = whole(&mut run.shard, &mut run.queue, item)?;
+                let value = buf[item.value].to_vec();
+                Some((value, item.meta.flags, item.meta.expiry))
             }
             Fetched::Resident(item) => Some(resident(&run.shard, item)),
             _ => {

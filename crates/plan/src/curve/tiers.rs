@@ -36,8 +36,8 @@ use crate::requests::{Act, Requests};
 /// A link to nothing, and the position of nothing.
 const NONE: u32 = u32::MAX;
 const NOWHERE: u64 = u64::MAX;
-/// Pages of the largest record that is read into a frame. A larger one goes to DRAM when it is
-/// read, and is not written again.
+/// Pages of the largest record that is read into a frame. Reclaim does not write a larger one
+/// again.
 const FRAME_PAGES: u64 = senko_cache::FRAME_PAGES as u64;
 /// Bytes of DRAM for each name of an evicted item.
 const BYTES_PER_GHOST: f64 = 512.0;
@@ -589,8 +589,7 @@ impl<'a> Tiers<'a> {
         let lately = state.hot.saturating_sub(1);
         state.hot = (state.hot.max(1) + 1).min(3);
         self.age();
-        let large = u64::from(self.items[object as usize].pages) > FRAME_PAGES;
-        if lately == 0 && !large {
+        if lately == 0 {
             return;
         }
         if !self.make_room(object) {

@@ -320,7 +320,6 @@ fn flash(text: &mut Text, cache: &CacheStats) {
         "cause",
         &[
             ("out", cache.flash_misses_out),
-            ("memory", cache.flash_misses_memory),
             ("timeout", cache.flash_read_timeouts),
             ("checksum", cache.flash_checksum_errors),
             ("error", cache.flash_read_errors),

@@ -26,7 +26,7 @@ pub(super) fn rows(
             cache.flash_hits + cache.flash_false_matches + cache.flash_checksum_errors,
         ),
         ("get_aborted_extstore", cache.flash_read_timeouts),
-        ("get_oom_extstore", cache.flash_misses_memory),
+        ("get_oom_extstore", 0), // a get takes no memory for items
         ("recache_from_extstore", cache.promotions),
         ("miss_from_extstore", cache.flash_false_matches),
         ("badcrc_from_extstore", cache.flash_checksum_errors),

@@ -128,6 +128,7 @@ pub(super) fn text(
         }
         Resolved::Answer(found) => {
             let meta = found.meta;
+            ctx.stats.streams += u64::from(found.rest.is_some());
             if cas {
                 value_line(
                     &mut out.bytes,
@@ -135,19 +136,10 @@ pub(super) fn text(
                     &found.meta,
                     ctx.cas(found.meta.cas),
                 );
-                push_flash_value(found, true, req.remote, out);
-                if last {
-                    out.bytes.extend_from_slice(END);
-                }
-            } else if let Some(mut range) = found.answer {
-                if !last {
-                    range.end -= END.len();
-                }
-                if req.remote {
-                    out.bytes.extend_from_slice(&found.buf[range]);
-                } else {
-                    out.page(found.buf, range);
-                }
+                push_flash_value(found, true, last, req.remote, out);
+            } else if let Some(range) = &found.answer {
+                let from = range.start;
+                push_flash(found, from, (true, last), req.remote, out);
             } else {
                 let value = &found.buf[found.value];
                 push_answer(&mut out.bytes, req.key.bytes, meta.flags, value, last);
@@ -251,23 +243,54 @@ fn take_pins(shard: &mut Shard, item: ItemRef, count: usize) -> Option<Vec<u64>>
     Some(pins)
 }
 
-/// Appends the value of a record that was read, with its line end if `crlf`.
-pub(super) fn push_flash_value(found: FlashItem, crlf: bool, remote: bool, out: &mut Reply) {
-    let mut range = found.value;
-    if found.answer.is_none() {
-        out.bytes.extend_from_slice(&found.buf[range]);
-        out.bytes
-            .extend_from_slice(if crlf { b"\r\n" } else { b"" });
-        return;
+/// Appends the value of a record that was read, with its line end if `crlf`, and then with `END` if
+/// `end`.
+pub(super) fn push_flash_value(
+    found: FlashItem,
+    crlf: bool,
+    end: bool,
+    remote: bool,
+    out: &mut Reply,
+) {
+    let from = found.value.start;
+    if found.answer.is_some() {
+        return push_flash(found, from, (crlf, end), remote, out);
     }
-    if crlf {
-        // In the answer, the line end follows the value.
-        range.end += 2;
+    out.bytes.extend_from_slice(&found.buf[found.value]);
+    let text: [&[u8]; 2] = [b"\r\n", END];
+    for (text, _) in text
+        .into_iter()
+        .zip([crlf, end])
+        .filter(|&(_, is_on)| is_on)
+    {
+        out.bytes.extend_from_slice(text);
     }
+}
+
+/// Appends a record that was read and that has its answer: from this offset to the end of its
+/// value, then the line end, then `END`, if these are wanted. Pieces that were not read yet follow
+/// as they come.
+fn push_flash(
+    found: FlashItem,
+    from: usize,
+    (crlf, end): (bool, bool),
+    remote: bool,
+    out: &mut Reply,
+) {
+    // In the record, both follow the value.
+    let to = found.value.end + if crlf { 2 } else { 0 };
+    let (range, left) = match &found.rest {
+        None if end => (from..to + END.len(), 0),
+        None => (from..to, 0),
+        Some(rest) => (from..to.min(rest.begun()), to.saturating_sub(rest.begun())),
+    };
     if remote {
         out.bytes.extend_from_slice(&found.buf[range]);
     } else if !range.is_empty() {
         out.page(found.buf, range);
+    }
+    if let Some(rest) = found.rest {
+        out.stream(rest, left, end);
     }
 }
 
@@ -317,7 +340,8 @@ pub(super) fn binary(
                 with_value,
                 ctx.cas(found.meta.cas),
             );
-            push_flash_value(found, false, req.remote, out);
+            ctx.stats.streams += u64::from(found.rest.is_some());
+            push_flash_value(found, false, false, req.remote, out);
             count_hit(ctx, req.key.bytes, false, &meta);
         }
         Resolved::OutOfMemory if touch.is_some() => {

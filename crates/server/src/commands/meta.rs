@@ -309,7 +309,8 @@ fn flash_hit(
     line.write(ctx, req, flags, &mut out.bytes);
     let meta = found.meta;
     if line.sends_value(ctx, flags) {
-        value::push_flash_value(found, true, req.remote, out);
+        ctx.stats.streams += u64::from(found.rest.is_some());
+        value::push_flash_value(found, true, false, req.remote, out);
     }
     value::count_hit(ctx, req.key.bytes, false, &meta);
     Outcome::Done

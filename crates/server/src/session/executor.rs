@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use senko_cache::{Draft, Fetch, Fetched, Key, Shard, Want};
+use senko_cache::{Draft, Fetch, Fetched, Key, PieceRead, Shard, Want};
 use senko_io::Queue;
 
 use super::Wait;
@@ -215,7 +215,17 @@ impl Executor {
         let begins = hint.is_none();
         for _ in 0..MAX_ROUNDS {
             ctx.work.from_flash = hint.is_some();
-            match commands::run(ctx, req, draft, hint.take(), self.out.at(place)) {
+            // Another worker can't read what is in a write buffer here.
+            let stays = match &hint {
+                Some(Fetched::Answer(found)) if req.remote => found.must_stay(),
+                _ => None,
+            };
+            let hinted = hint.take();
+            let outcome = match stays {
+                Some(at) => Outcome::Fetch(at, Want::Resident),
+                None => commands::run(ctx, req, draft, hinted, self.out.at(place)),
+            };
+            match outcome {
                 Outcome::Done => return None,
                 Outcome::Busy => break,
                 Outcome::Fetch(at, want) => {
@@ -275,6 +285,43 @@ impl Executor {
             flash: true,
         };
         self.park(parked, waits);
+    }
+
+    /// Lets the value that is being sent read ahead. Returns whether it lacks a frame; `Err`: a
+    /// piece is damaged.
+    pub fn read_ahead(&mut self, ctx: &mut Ctx<'_, impl Queue>) -> Result<bool, ()> {
+        while let Some(window) = self.out.wanting() {
+            // The next frames are for reads that have none.
+            let waits = !window.is_dry() && ctx.shard.frames_wanted();
+            let Some(mut frame) = (!waits)
+                .then(|| ctx.queue.frame(PieceRead::PAGES))
+                .flatten()
+            else {
+                return Ok(true);
+            };
+            let hash = window.stream().hash();
+            let (ticket, user) = self.ticket(ctx.conn);
+            let Some(piece) = self.out.window().and_then(|window| window.next(ticket)) else {
+                return Ok(false);
+            };
+            let mut pages = piece.pages();
+            if ctx.shared.deal.worker_of(hash) == ctx.me {
+                ctx.shard.turn_to(hash);
+                pages = ctx.shard.fill_buffered(&piece, &mut frame);
+            }
+            if pages > 0 {
+                let steady_ms = ctx.shard.steady_ms();
+                let read = (piece, pages, frame);
+                ctx.work.afar.read_piece(ctx.queue, read, user, steady_ms);
+            } else {
+                let Some(range) = piece.check(&frame) else {
+                    ctx.shard.count_broken(true);
+                    return Err(());
+                };
+                self.out.came(ticket, frame, range);
+            }
+        }
+        Ok(false)
     }
 
     /// A number for the next read of this connection, and the number by which the shard knows it.

@@ -152,6 +152,17 @@ impl Conn {
         }
     }
 
+    /// Notes that its batch was sent, all of it.
+    pub fn was_sent(&mut self, now_ms: u64) {
+        (self.lent, self.lent_of) = (0, NumberSet::default());
+        (self.copied, self.sending) = (0, false);
+        let slow = std::mem::take(&mut self.slow_since) != 0;
+        if let Some(window) = self.session.replies().window() {
+            window.pace(slow);
+        }
+        self.last_active = now_ms;
+    }
+
     /// Whether input would be passed to the session at once.
     pub fn takes_input(&self) -> bool {
         self.wait.is_none() && !self.queued && !self.is_stopped()

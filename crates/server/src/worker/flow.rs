@@ -308,12 +308,12 @@ impl Worker {
                 return;
             }
             Link::Socket(id) => {
+                let (core, disk) = (&mut self.core, &mut self.disk);
+                if !self.streams.go_on(core, disk, at, conn) {
+                    return self.close_for(at, "error");
+                }
                 if conn.sending {
-                    // FLOW-3: no answer after a slow batch may hold frames.
-                    if conn.slow_since != 0 && conn.session.replies().pages() > 0 {
-                        conn.session.replies().spill();
-                        self.disk.frames_freed(true);
-                    }
+                    // FLOW-1: its end brings the next one.
                 } else if conn.tls.is_some() {
                     self.flush_ciphered(at, id);
                 } else if conn.session.replies().sendable() {
@@ -456,11 +456,7 @@ impl Worker {
             Ok(sent) if sent == batch.len() => {
                 let mut quiet = false;
                 if let Some(conn) = self.conns.get(at) {
-                    (conn.lent, conn.lent_of) = (0, NumberSet::default());
-                    conn.copied = 0;
-                    conn.sending = false;
-                    conn.slow_since = 0;
-                    conn.last_active = self.now_ms;
+                    conn.was_sent(self.now_ms);
                     // The usual end of a request: everything was read and answered, and nothing is
                     // held back.
                     quiet = conn.is_read_out()

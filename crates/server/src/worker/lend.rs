@@ -177,8 +177,8 @@ impl Worker {
     fn answer_with(&mut self, origin: RemoteConn, mut batch: Box<SendBatch>, sent: usize) {
         batch.spill(sent, &mut self.unpinned);
         let bytes = std::mem::take(&mut batch.bytes);
-        let lent = Vec::new();
-        self.core.outbox.answer(origin, Answer { bytes, lent });
+        let (lent, rest) = (Vec::new(), None);
+        (self.core.outbox).answer(origin, Answer { bytes, lent, rest });
         self.recycle(batch);
     }
 }

@@ -125,6 +125,7 @@ fn until_items_go_to_flash(bench: &Bench) {
 }
 
 /// Reads one key. It must have no value or its value of this version. Returns whether it has one.
+/// If a part of a large value can't be read, the connection ends after the bytes before that part.
 fn read(client: &mut Client, n: usize, version: usize) -> bool {
     client.send(format!("get f{n}\r\n"));
     let line = client.until(b"\r\n");
@@ -133,9 +134,11 @@ fn read(client: &mut Client, n: usize, version: usize) -> bool {
     }
     let wanted = format!("VALUE f{n} 0 {}\r\n", len_of(n));
     assert_eq!(String::from_utf8_lossy(&line), wanted);
-    client.expect(&value(n, version));
-    client.expect(b"\r\nEND\r\n");
-    true
+    let whole = client.expect_or_end(&[&value(n, version)[..], b"\r\nEND\r\n"].concat());
+    if !whole {
+        *client = client.again();
+    }
+    whole
 }
 
 /// The number of these keys that exist.
@@ -290,9 +293,9 @@ fn writes_that_fail_leave_reads_alone() {
 fn some_bad_pages_cost_what_lies_in_them() {
     on_both(1, |bench| {
         fill(bench);
-        // A tenth of a region in several places, not all in a row.
-        for n in 0..20 {
-            let first = n * 1000;
+        // A few pages in many places, not all in a row.
+        for n in 0..100 {
+            let first = n * 640;
             bench.switches[0].inject(Some(Op::Read), first..first + 3, EIO);
         }
         let mut client = bench.place.connect();

@@ -21,6 +21,7 @@ mod restart; // stop and start with a data directory
 mod lend; // answers that the worker of another shard sends
 mod across; // answers read from the shard of another worker
 mod everywhere; // commands for the whole server hold at every worker from their answer on
+mod stream; // large values piece by piece, over real sockets
 mod faults; // flash devices that fail under a running server
 mod login; // passwords, and what is served without one
 mod tls; // TLS: certificates, handshakes, both tiers

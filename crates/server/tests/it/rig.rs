@@ -92,6 +92,8 @@ struct Conn {
     tail: Vec<u8>,
     state: FeedState,
     sent: Vec<u8>,
+    /// Whether its value waits for a frame.
+    starved: bool,
 }
 
 pub struct Rig {
@@ -175,6 +177,7 @@ impl Rig {
             tail: Vec::new(),
             state: FeedState::NeedMore,
             sent: Vec::new(),
+            starved: false,
         };
         self.conns.insert(id, conn);
         id
@@ -308,7 +311,14 @@ impl Rig {
         }
         let mut batch = SendBatch::default();
         let mut pins = Vec::new();
-        while conn.session.replies().fill_batch(&mut batch) {
+        loop {
+            let node = &mut self.nodes[conn.node];
+            let mut ctx = node.ctx(&self.shared, &mut self.mail, conn.node, id);
+            conn.starved = conn.session.read_ahead(&mut ctx);
+            assert!(!conn.session.is_broken(), "no piece is damaged");
+            if !conn.session.replies().fill_batch(&mut batch) {
+                break;
+            }
             assert!(batch.pieces.len() <= 64);
             batch.spill(0, &mut pins);
             conn.sent.extend_from_slice(&batch.bytes);
@@ -353,10 +363,13 @@ impl Rig {
             let Some(mut completion) = node.queue.complete_one() else {
                 continue;
             };
-            if AfarRead::number(&completion).is_some() && self.rng.chance(self.fails) {
+            let afar = &mut node.work.afar;
+            // A value that was begun is not read elsewhere.
+            if AfarRead::number(&completion).is_some_and(|number| !afar.is_piece(number))
+                && self.rng.chance(self.fails)
+            {
                 completion.result = Err(IoError::Os(5));
             }
-            let afar = &mut node.work.afar;
             afar.on_disk(&mut node.shard, &mut node.queue, completion);
             self.dones(n);
             self.stuck();
@@ -406,6 +419,14 @@ impl Rig {
                 let conn = &self.conns[&id];
                 moved |= (conn.tail.len(), conn.sent.len()) != before
                     || !matches!(conn.state, FeedState::Blocked(_));
+            }
+            if self.conns[&id].starved {
+                // As a worker does if nothing moves.
+                self.conns
+                    .values_mut()
+                    .for_each(|conn| conn.session.replies().spill());
+                self.drain(id);
+                moved |= !self.conns[&id].starved;
             }
         }
         moved

@@ -337,6 +337,11 @@ impl Client {
         Client::over(open(address).unwrap())
     }
 
+    /// Another connection to the same address.
+    pub fn again(&self) -> Client {
+        Client::to(self.stream.peer_addr().unwrap())
+    }
+
     pub fn second_handle(&self) -> TcpStream {
         self.stream.try_clone().unwrap()
     }
@@ -353,6 +358,24 @@ impl Client {
             }
         }
         std::mem::take(&mut self.ahead)
+    }
+
+    /// As [`Client::expect`]; false if the connection ended after a part of these bytes.
+    pub fn expect_or_end(&mut self, wanted: &[u8]) -> bool {
+        let mut buf = [0; 64 << 10];
+        while self.ahead.len() < wanted.len() {
+            let n = self.stream.read(&mut buf).unwrap_or(0);
+            self.ahead.extend_from_slice(&buf[..n]);
+            if n == 0 {
+                assert!(
+                    wanted.starts_with(&self.ahead),
+                    "a wrong byte before the end"
+                );
+                return false;
+            }
+        }
+        self.expect(wanted);
+        true
     }
 
     /// Sends a request to a server that may stop: false if it stopped before the whole answer.

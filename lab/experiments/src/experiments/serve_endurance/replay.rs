@@ -330,7 +330,7 @@ impl Replay {
                 }
                 Fetched::Absent | Fetched::OutOfMemory => return Ok(false),
                 Fetched::Changed => {}
-                Fetched::Header(..) | Fetched::Listed(_) => {
+                Fetched::Header(..) | Fetched::Listed(_) | Fetched::Piece(..) => {
                     bail!("a fetch of an answer ended in something else")
                 }
             }
