@@ -668,8 +668,8 @@ fn other_settings_are_refused_until_told_to_start_over() {
             "{error}"
         );
     };
-    refused(&|s| s.flash[0].bytes = 64 << 20, "bytes");
-    refused(&|s| s.flash[0].bytes = 256 << 20, "bytes");
+    refused(&|s| s.flash[0].bytes = 64 << 20, "64 MiB are given");
+    refused(&|s| s.flash[0].bytes = 256 << 20, "256 MiB are given");
     let flash = std::fs::metadata(&settings.flash[0].path).unwrap();
     assert_eq!(
         flash.len(),
