@@ -163,6 +163,10 @@ pub struct ServeOptions {
     /// Recent hits on flash after which an item is copied back to DRAM, 1 to 3 [default: 2]
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1_u8, 3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
+    /// How long reclaim of flash waits for a client that reads a value above 64 KiB, before the
+    /// client is closed; 0: it is closed at the next look, within a second [default: 10]
+    #[arg(value_parser = whole_seconds, long, value_name = "TIME", help_heading = "Flash")]
+    pub stall: Option<u32>,
     /// When a region is reclaimed, drop its hit items too instead of writing them again
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub no_reinsert: Option<bool>,
@@ -281,6 +285,7 @@ impl ServeOptions {
             flash_write_budget: self.flash_write_budget.or(file.flash_write_budget),
             flash_rated_writes: self.flash_rated_writes.or(file.flash_rated_writes),
             promote_after: self.promote_after.or(file.promote_after),
+            stall: self.stall.or(file.stall),
             no_reinsert: self.no_reinsert.or(file.no_reinsert),
             spin_us: self.spin_us.or(file.spin_us),
             discard: self.discard.or(file.discard),
@@ -394,6 +399,7 @@ impl ServeOptions {
             }
             settings.promote_after = hits;
         }
+        settings.stall = self.stall.unwrap_or(settings.stall);
         settings.reinsert = !self.no_reinsert.unwrap_or(false);
         if let Some(micros) = self.spin_us {
             if micros > MOST_SPIN_US {

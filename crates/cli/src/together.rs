@@ -19,6 +19,7 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
         (options.admission.is_some(), "--admission"),
         (options.flash_write_budget.is_some(), "--flash-write-budget"),
         (options.promote_after.is_some(), "--promote-after"),
+        (options.stall.is_some(), "--stall"),
         (options.no_reinsert == Some(true), "--no-reinsert"),
         (options.discard == Some(true), "--discard"),
         (options.spin_us.is_some(), "--spin-us"),

@@ -4,6 +4,7 @@
 //! damage costs.
 
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,12 @@ fn wait_for(client: &mut Client, name: &str, least: u64) {
 fn values_of_all_sizes_come_whole_and_take_no_memory() {
     for threads in [1, 2] {
         on_both(threads, |place| {
-            let place = place.restart(|settings| settings.max_item = 2 << 20);
+            let socket = place.folder.join("socket");
+            let path = socket.clone();
+            let place = place.restart(move |settings| {
+                settings.max_item = 2 << 20;
+                settings.unix_socket = Some(path);
+            });
             let mut client = full(&place);
             let sizes = [
                 64 * KIB - 1,
@@ -129,6 +135,8 @@ fn values_of_all_sizes_come_whole_and_take_no_memory() {
                 assert_eq!(head[..8], [0x81, 0, 0, 0, 4, 0, 0, 0]);
                 binary.expect(value);
             }
+            let mut local = Client::over(UnixStream::connect(&socket).unwrap());
+            local.get("large8", &other);
             assert_eq!(client.stat("senko_streams_broken"), 0);
         });
     }

@@ -84,6 +84,7 @@ fn both_versions_serve_both_tiers() {
             .enumerate()
             .map(|(n, &len)| value(len, n))
             .collect();
+        push_out(&guarded);
         for (n, value) in values.iter().enumerate() {
             client.store(&format!("k{n}"), value);
             client.get(&format!("k{n}"), value);
@@ -96,7 +97,7 @@ fn both_versions_serve_both_tiers() {
                 client.get(&format!("k{n}"), value);
             }
         }
-        assert!(client.stat("flash_hits") > 0);
+        assert!(client.stat("flash_hits") > 0 && client.stat("senko_streams") > 0);
         assert_eq!(client.stat("ssl_handshake_errors"), 0);
         assert_eq!(client.stat("ssl_proto_errors"), 0);
         assert_eq!(client.stat("senko_tls_handshakes"), 3);
@@ -330,6 +331,7 @@ fn slow_readers_get_everything() {
         let guarded = Guarded::new(place, |_| {});
         let mut client = guarded.connect();
         let values: Vec<Vec<u8>> = (0..40).map(|n| value(20_000 + n * 3000, n)).collect();
+        push_out(&guarded);
         for (n, value) in values.iter().enumerate() {
             client.store(&format!("k{n}"), value);
         }
@@ -349,7 +351,7 @@ fn slow_readers_get_everything() {
             client.get(&format!("k{round}"), &values[round]);
         }
         slow.expect(&wanted);
-        assert!(client.stat("flash_hits") > 0);
+        assert!(client.stat("flash_hits") > 0 && client.stat("senko_streams") > 0);
     });
 }
 

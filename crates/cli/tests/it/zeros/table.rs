@@ -60,6 +60,11 @@ pub const ZEROS: &[(&str, &str, Zero)] = &[
     ("senko serve", "port", Said("0 takes any free port")),
     ("senko serve", "region", Refused(SERVE)),
     ("senko serve", "spin-us", Said("0 to sleep at once")),
+    (
+        "senko serve",
+        "stall",
+        Said("0: it is closed at the next look"),
+    ),
     ("senko serve", "threads", Refused(SERVE)),
     ("senko ssd", "buffer-size", Said("0 beside --buffer none")),
     (
