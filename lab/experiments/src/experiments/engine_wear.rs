@@ -417,10 +417,10 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     outcome.tables.extend([recorded, replayed]);
     outcome.setting("disk_bytes", sizes.disk);
     for (load, puts) in [("", sizes.puts), ("small_", sizes.small)] {
-        outcome.setting(&format!("{load}keys"), puts.keys);
-        outcome.setting(&format!("{load}updates"), puts.updates);
-        outcome.setting(&format!("{load}value_bytes"), puts.value);
-        outcome.setting(&format!("{load}puts_between_syncs"), puts.batch);
+        outcome.setting(format!("{load}keys"), puts.keys);
+        outcome.setting(format!("{load}updates"), puts.updates);
+        outcome.setting(format!("{load}value_bytes"), puts.value);
+        outcome.setting(format!("{load}puts_between_syncs"), puts.batch);
     }
     outcome.setting("full_share", FULL_SHARE);
     outcome.setting("cache_memory_bytes", sizes.memory);
