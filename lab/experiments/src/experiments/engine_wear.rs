@@ -10,10 +10,10 @@
 //! the difference is small.
 //!
 //! Puts: this many keys once, in order, then random ones of them. Values have 1,000 bytes, and the
-//! store, the DBM, LevelDB and RocksDB sync each 1,000 puts. The DBM and LevelDB also get records of
-//! 100 bytes, 100 a sync. The two caches answer at once and get their puts at a fixed rate, since
-//! extstore drops items that come faster than it writes. A table shows the share of the keys that
-//! each cache holds at the end. A recording ends when the last put is durable (for caches,
+//! store, the DBM, LevelDB and RocksDB sync each 1,000 puts. The DBM and LevelDB also get records
+//! of 100 bytes, 100 a sync. The two caches answer at once and get their puts at a fixed rate,
+//! since extstore drops items that come faster than it writes. A table shows the share of the keys
+//! that each cache holds at the end. A recording ends when the last put is durable (for caches,
 //! answered). Later merging is not counted. The DBM's file is measured after each commit, and its
 //! most bytes count.
 //!
