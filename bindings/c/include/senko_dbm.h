@@ -90,6 +90,9 @@ typedef struct senko_stats {
     uint64_t open_snapshots;     /* snapshots and transactions that are open */
     uint64_t oldest_snapshot_ms; /* age of the oldest */
     uint64_t pages_since_oldest; /* an upper bound of the pages that snapshots hold */
+    uint64_t bytes_put;          /* of keys and values, since the database was made */
+    uint64_t bytes_written;      /* to the device, since then */
+    uint64_t bytes_discarded;    /* given back to the file system, since then */
 } senko_stats;
 
 /* What a commit waits for. */

@@ -50,6 +50,9 @@ pub struct SenkoStats {
     open_snapshots: u64,
     oldest_snapshot_ms: u64,
     pages_since_oldest: u64,
+    bytes_put: u64,
+    bytes_written: u64,
+    bytes_discarded: u64,
 }
 
 /// The part of a database that its transactions and cursors share.
@@ -289,6 +292,9 @@ pub unsafe extern "C" fn senko_stat(db: *mut SenkoDb, stats: *mut SenkoStats) ->
             open_snapshots: now.open_snapshots as u64,
             oldest_snapshot_ms: u64::try_from(oldest).unwrap_or(u64::MAX),
             pages_since_oldest: now.pages_since_oldest,
+            bytes_put: now.bytes_put,
+            bytes_written: now.bytes_written,
+            bytes_discarded: now.bytes_discarded,
         };
         // SAFETY: the caller has `size` bytes there, of which no more are written than `value` has.
         // A newer program's further fields become zero.

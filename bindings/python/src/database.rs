@@ -389,7 +389,8 @@ impl Database {
         Transaction::new(py, view)
     }
 
-    /// Counts of the database: bytes, commits, conflicts, page reads, open snapshots.
+    /// Counts of the database: bytes of the file, bytes put, written and given back since it was
+    /// made, commits, conflicts, page reads, open snapshots.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.view.shared.on(py, |opened| Ok(opened.db.stats()))?;
         let dict = PyDict::new(py);
@@ -397,6 +398,9 @@ impl Database {
         dict.set_item("live_bytes", stats.live_bytes)?;
         dict.set_item("free_bytes", stats.free_bytes)?;
         dict.set_item("cached_bytes", stats.cached_bytes)?;
+        dict.set_item("bytes_put", stats.bytes_put)?;
+        dict.set_item("bytes_written", stats.bytes_written)?;
+        dict.set_item("bytes_discarded", stats.bytes_discarded)?;
         dict.set_item("commit", stats.commit)?;
         dict.set_item("durable", stats.durable)?;
         dict.set_item("commits", stats.commits)?;

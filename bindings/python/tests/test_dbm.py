@@ -304,6 +304,16 @@ def test_popitem_takes_a_record_of_a_table_that_is_never_empty(db):
     assert db.keys() == [b"b"]
 
 
+def test_what_is_put_and_written_is_counted(db):
+    before = db.stats()
+    db["key"] = "value"
+    db.sync()
+    stats = db.stats()
+    assert stats["bytes_put"] == before["bytes_put"] + len("key") + len("value")
+    assert stats["bytes_written"] > before["bytes_written"]
+    assert stats["bytes_discarded"] == 0
+
+
 def test_a_snapshot_stays_and_tables_are_apart(db):
     other = db.table("other", create=True)
     db["k"] = "main"

@@ -29,7 +29,7 @@ pub mod ssd_speed; // how fast the simulator is, and what memory it takes
 pub mod endurance_loads; // loads of the endurance experiments
 pub mod endurance_policies; // every write buffer under every translation layer and load
 pub mod endurance_adaptive; // the adaptive write buffer against the best fixed one
-pub mod endurance_loop; // the writes of each engine, and the lifetime of a drive under it
+pub mod engine_wear; // the writes of each engine, and the lifetime of a drive under it
 pub mod thesis_blocks; // unsorted and sorted blocks: the thesis's figures 45 to 48
 pub mod thesis_improved; // its improved blocks: figures 51 to 53
 pub mod thesis_counts; // blocks and pages searched (figures 46, 47, 52, 53)
@@ -78,7 +78,7 @@ pub static ALL: &[&Experiment] = &[
     &endurance_fig2_3::EXPERIMENT,
     &endurance_policies::EXPERIMENT,
     &endurance_adaptive::EXPERIMENT,
-    &endurance_loop::EXPERIMENT,
+    &engine_wear::EXPERIMENT,
     &ftl_table2::EXPERIMENT,
     &ftl_costs::EXPERIMENT,
     &device_verdict::EXPERIMENT,

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 _Static_assert(sizeof(senko_options) == sizeof(size_t) + 48, "as the library has it");
-_Static_assert(sizeof(senko_stats) == sizeof(size_t) + 104, "as the library has it");
+_Static_assert(sizeof(senko_stats) == sizeof(size_t) + 128, "as the library has it");
 _Static_assert(sizeof(senko_val) == 2 * sizeof(size_t), "as the library has it");
 
 struct names {
@@ -235,6 +235,7 @@ int main(int argc, char **argv)
     OK(senko_stat(db, &stats));
     CHECK(stats.size == sizeof stats && stats.durable == stats.commit && stats.commit > 0);
     CHECK(stats.open_snapshots == 0 && stats.file_bytes > bytes);
+    CHECK(stats.bytes_put > bytes && stats.bytes_written > bytes && stats.bytes_discarded == 0);
     OK(senko_checkpoint(db));
     OK(senko_verify(db, no_problem, NULL));
     OK(senko_verify(db, NULL, NULL));

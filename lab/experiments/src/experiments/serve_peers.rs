@@ -34,7 +34,7 @@ use senko_ssd::spec::Spec;
 use senko_ssd::{Error, Request};
 use senko_workload::etc;
 
-use super::endurance_loop;
+use super::engine_wear;
 use super::serve_endurance::replay::{RULES, Replay, Rules, key_of};
 use crate::rig::Steps;
 use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Table};
@@ -327,7 +327,7 @@ fn compare(name: &str, stream: &Stream, steps: &Steps<'_>, outcome: &mut Outcome
 /// drive was never written, and nothing is trimmed.
 fn programmed(writes: &[Request], flash: u64) -> Result<f64> {
     let bytes = (flash as f64 / USED) as u64 >> 20 << 20;
-    let mut profile = endurance_loop::resized(Profile::find("x25-m")?, bytes);
+    let mut profile = engine_wear::resized(Profile::find("x25-m")?, bytes);
     // A small drive would have too few of the profile's blocks.
     profile.geometry.pages /= SMALLER_BLOCKS;
     profile.geometry.blocks *= SMALLER_BLOCKS;

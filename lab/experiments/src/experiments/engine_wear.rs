@@ -9,17 +9,21 @@
 //! log blocks, small random writes cost many times more than large ones in order. On a page table
 //! the difference is small.
 //!
-//! Puts: this many keys once, in order, then random ones of them, [`VALUE`] bytes each. The store,
-//! the DBM, LevelDB and RocksDB sync each [`BATCH`] puts. The two caches answer at once and get
-//! their puts at a fixed rate, since extstore drops items that come faster than it writes. A table
-//! shows the share of the keys that each cache holds at the end. A recording ends when the last put
-//! is durable (for caches, answered). Later merging is not counted.
+//! Puts: this many keys once, in order, then random ones of them. Values have 1,000 bytes, and the
+//! store, the DBM, LevelDB and RocksDB sync each 1,000 puts. The DBM and LevelDB also get records
+//! of 100 bytes, 100 a sync. The two caches answer at once and get their puts at a fixed rate,
+//! since extstore drops items that come faster than it writes. A table shows the share of the keys
+//! that each cache holds at the end. A recording ends when the last put is durable (for caches,
+//! answered). Later merging is not counted. The DBM's file is measured after each commit, and its
+//! most bytes count.
 //!
-//! Replay: a drive of the disk's size is filled once in order, and pages that the engine never
-//! wrote stay so. Discards count if the engine freed what it had written. The recording runs twice,
-//! and only the second run counts, when the layer has reached its steady state. Years are for a
-//! drive that gets puts of its own size each day, if wear is level.
+//! Replay: of a drive of the disk's size, [`FULL_SHARE`] are filled once in order, and pages that
+//! the engine never wrote stay so. Discards count if the engine freed what it had written. The
+//! recording runs twice, and only the second run counts, when the layer has reached its steady
+//! state. Years are for a drive that gets puts of its own size each day, if wear is level.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
@@ -40,12 +44,14 @@ use crate::rig::traffic::{self, Items, Load};
 use crate::rig::{Bench, Server, Spec, Steps};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
-/// Bytes of a value.
-const VALUE: usize = 1000;
+/// The share of a drive that was written before.
+const FULL_SHARE: f64 = 0.9;
+/// Bytes of a key.
+const KEY: usize = 4;
+/// Bytes in which a file's storage is counted.
+const BLOCK: u64 = 512;
 /// Bytes of a page of the file system and of flash.
 const PAGE: u64 = 4096;
-/// Puts between two syncs.
-const BATCH: u64 = 1000;
 /// Puts a second of the caches.
 const CACHE_RATE: f64 = 20_000.0;
 
@@ -57,14 +63,28 @@ const DRIVES: [(&str, &str, &str); 4] = [
     ("x25_m", "x25-m", "page"),
 ];
 
+/// Of [`DRIVES`], those with a page table, as drives have today.
+const PAGE_MAPPED: [&str; 2] = ["page", "x25_m"];
+
+/// The puts of an engine.
+#[derive(Clone, Copy, Debug)]
+struct Puts {
+    keys: u64,
+    /// Puts after each key was put once.
+    updates: u64,
+    /// Bytes of a value.
+    value: usize,
+    /// Puts between two syncs.
+    batch: u64,
+}
+
 /// The sizes of a run.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     /// Bytes of the disk.
     disk: u64,
-    keys: u64,
-    /// Puts after each key was put once.
-    updates: u64,
+    puts: Puts,
+    small: Puts,
     /// Bytes of a cache's DRAM.
     memory: u64,
     /// Bytes of a cache's flash file.
@@ -76,38 +96,66 @@ struct Sizes {
 }
 
 const QUICK: Sizes = Sizes {
-    disk: 256 << 20,
-    keys: 50_000,
-    updates: 100_000,
-    memory: 32 << 20,
-    flash: 96 << 20,
+    disk: 512 << 20,
+    puts: puts(100_000),
+    small: small_puts(400_000),
+    memory: 64 << 20,
+    flash: 192 << 20,
     store_block: 4 << 20,
     write_buffer: 8 << 20,
 };
 const FULL: Sizes = Sizes {
     disk: 4 << 30,
-    keys: 1_000_000,
-    updates: 3_000_000,
+    puts: puts(1_000_000),
+    small: small_puts(4_000_000),
     memory: 256 << 20,
     flash: 1536 << 20,
     store_block: 64 << 20,
     write_buffer: 64 << 20,
 };
 
-impl Sizes {
+const fn puts(keys: u64) -> Puts {
+    Puts {
+        keys,
+        updates: 2 * keys,
+        value: 1000,
+        batch: 1000,
+    }
+}
+
+/// Records of 100 bytes, with the key.
+const fn small_puts(keys: u64) -> Puts {
+    Puts {
+        value: 100 - KEY,
+        batch: 100,
+        ..puts(keys)
+    }
+}
+
+impl Puts {
     /// Bytes of values to be put.
     fn put(&self) -> f64 {
-        (self.keys + self.updates) as f64 * VALUE as f64
+        (self.keys + self.updates) as f64 * self.value as f64
+    }
+
+    /// Bytes of all records.
+    fn live(&self) -> f64 {
+        self.keys as f64 * (KEY + self.value) as f64
     }
 
     /// The keys of all puts, in batches.
     fn batches(&self, seed: u64) -> impl Iterator<Item = Vec<u64>> + use<> {
-        let (keys, updates) = (self.keys, self.updates);
+        let Puts {
+            keys,
+            updates,
+            batch: most,
+            ..
+        } = *self;
         let mut rng = Rng::new(seed);
-        let ascending = (0..keys.div_ceil(BATCH))
-            .map(move |batch| (batch * BATCH..keys.min((batch + 1) * BATCH)).collect());
-        let random = (0..updates.div_ceil(BATCH)).map(move |batch| {
-            let count = BATCH.min(updates - batch * BATCH);
+        let ascending = (0..keys.div_ceil(most))
+            .map(move |batch| (batch * most..keys.min((batch + 1) * most)).collect());
+        let random = (0..updates.div_ceil(most)).map(move |batch| {
+            let count = most.min(updates - batch * most);
             (0..count).map(|_| rng.below(keys)).collect()
         });
         ascending.chain(random)
@@ -118,6 +166,8 @@ impl Sizes {
 struct Left {
     /// The share of the keys that it holds.
     held: f64,
+    /// The most bytes that its file had.
+    stored: Option<u64>,
     /// A cache's process. Its flash file goes with it, which is not a part of the load.
     _server: Option<Server>,
 }
@@ -125,6 +175,7 @@ struct Left {
 /// The state of an engine that holds all keys, and is closed.
 const CLOSED: Left = Left {
     held: 1.0,
+    stored: None,
     _server: None,
 };
 
@@ -132,39 +183,58 @@ const CLOSED: Left = Left {
 struct Engine {
     name: &'static str,
     what: &'static str,
-    write: fn(&Run<'_>, &Path) -> Result<Left>,
+    puts: fn(&Sizes) -> Puts,
+    write: fn(&Run<'_>, &Puts, &Path) -> Result<Left>,
 }
 
-const ENGINES: [Engine; 6] = [
+const ENGINES: [Engine; 8] = [
     Engine {
         name: "cache",
         what: "this project's cache server",
-        write: |run, folder| run.cache(folder),
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.cache(puts, folder),
     },
     Engine {
         name: "extstore",
         what: "memcached with extstore",
-        write: |run, folder| run.extstore(folder),
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.extstore(puts, folder),
     },
     Engine {
         name: "store",
         what: "this project's store",
-        write: |run, folder| run.store(folder),
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.store(puts, folder),
     },
     Engine {
         name: "dbm",
         what: "this project's DBM",
-        write: |run, folder| run.dbm(folder),
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.dbm(puts, folder),
     },
     Engine {
         name: "leveldb",
         what: "LevelDB",
-        write: |run, folder| run.rival(&rival::LEVELDB, folder),
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.rival(&rival::LEVELDB, puts, folder),
     },
     Engine {
         name: "rocksdb",
         what: "RocksDB",
-        write: |run, folder| run.rival(&rival::ROCKSDB, folder),
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.rival(&rival::ROCKSDB, puts, folder),
+    },
+    Engine {
+        name: "dbm_small",
+        what: "this project's DBM, small records",
+        puts: |sizes| sizes.small,
+        write: |run, puts, folder| run.dbm(puts, folder),
+    },
+    Engine {
+        name: "leveldb_small",
+        what: "LevelDB, small records",
+        puts: |sizes| sizes.small,
+        write: |run, puts, folder| run.rival(&rival::LEVELDB, puts, folder),
     },
 ];
 
@@ -247,7 +317,7 @@ pub fn resized(mut profile: Profile, bytes: u64) -> Profile {
     profile
 }
 
-/// Runs a recording twice on a drive that was full; returns the report of the second run.
+/// Runs a recording twice on a drive that was nearly full; returns the report of the second run.
 fn replay(requests: &[Request], profile: &str, ftl: &str, bytes: u64, seed: u64) -> Result<Report> {
     let profile = resized(Profile::find(profile)?, bytes);
     let parts = Parts {
@@ -256,7 +326,7 @@ fn replay(requests: &[Request], profile: &str, ftl: &str, bytes: u64, seed: u64)
         ..Parts::default()
     };
     let mut drive = Drive::new(&profile, &parts)?;
-    drive.precondition(1.0)?;
+    drive.precondition(FULL_SHARE)?;
     let pace = Pace::Closed { depth: 1 };
     let again = || requests.iter().map(|request| Ok::<_, Error>(*request));
     drive.run(again(), pace)?;
@@ -270,14 +340,17 @@ fn years(report: &Report, put: f64, cycles: u32) -> f64 {
 }
 
 pub static EXPERIMENT: Experiment = Experiment {
-    name: "endurance-loop",
+    name: "engine-wear",
     paper: Paper::Design,
     source: "papers A (section 6.2) and C (section 3) together; design",
     text: "what each engine writes for a byte put, what a drive makes of it, and how long the drive lives",
     sentences: &[],
     bars: &[
         Bar::less("dbm_programmed_over_leveldb", 1.0, 0.6),
+        Bar::less("dbm_small_programmed_over_leveldb", 1.0, 0.7),
         Bar::less("store_programmed_over_rocksdb", 1.0, 0.7),
+        Bar::less("drive_factor", 1.10, 1.03),
+        Bar::less("space_over_live", 1.6, 1.3),
     ],
     run: Measure::OnBench(run),
 };
@@ -310,24 +383,46 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         replayed,
         ..
     } = run;
-    for (one, other) in [("dbm", "leveldb"), ("store", "rocksdb")] {
+    for (key, one, other) in [
+        ("dbm_programmed_over_leveldb", "dbm", "leveldb"),
+        (
+            "dbm_small_programmed_over_leveldb",
+            "dbm_small",
+            "leveldb_small",
+        ),
+        ("store_programmed_over_rocksdb", "store", "rocksdb"),
+    ] {
         let bars = outcome.bars();
         let of =
             |engine: &str, drive: &str| bars.get(&format!("programmed_over_put.{engine}.{drive}"));
         let over = |(drive, ..): &(&str, &str, &str)| Some(of(one, drive)? / of(other, drive)?);
         let worst = DRIVES.iter().filter_map(over).reduce(f64::max);
-        let key = format!("{one}_programmed_over_{other}");
         match worst {
             Some(worst) => outcome.bar(key, worst),
             None => outcome.miss(key, "one of the two could not be recorded"),
         }
     }
+    let bars = outcome.bars();
+    let factors = ["dbm", "dbm_small", "store"].iter().flat_map(|engine| {
+        PAGE_MAPPED
+            .iter()
+            .map(move |drive| bars.get(&format!("nand_wa.{engine}.{drive}")).copied())
+    });
+    // Of all of them or of none: a part could hide the worst.
+    let factors: Option<Vec<f64>> = factors.collect();
+    match factors.and_then(|factors| factors.into_iter().reduce(f64::max)) {
+        Some(worst) => outcome.bar("drive_factor", worst),
+        None => outcome.miss("drive_factor", "one of the engines could not be recorded"),
+    }
     outcome.tables.extend([recorded, replayed]);
     outcome.setting("disk_bytes", sizes.disk);
-    outcome.setting("keys", sizes.keys);
-    outcome.setting("updates", sizes.updates);
-    outcome.setting("value_bytes", VALUE);
-    outcome.setting("puts_between_syncs", BATCH);
+    for (load, puts) in [("", sizes.puts), ("small_", sizes.small)] {
+        outcome.setting(format!("{load}keys"), puts.keys);
+        outcome.setting(format!("{load}updates"), puts.updates);
+        outcome.setting(format!("{load}value_bytes"), puts.value);
+        outcome.setting(format!("{load}puts_between_syncs"), puts.batch);
+    }
+    outcome.setting("full_share", FULL_SHARE);
     outcome.setting("cache_memory_bytes", sizes.memory);
     outcome.setting("cache_flash_bytes", sizes.flash);
     outcome.setting("store_block_bytes", sizes.store_block);
@@ -351,7 +446,8 @@ impl Run<'_> {
         let sizes = self.sizes;
         self.bench.scratch.need(sizes.disk * 2)?;
         let disk = RecordedDisk::new(self.bench.scratch.folder(), engine.name, sizes.disk)?;
-        let left = (engine.write)(self, disk.folder())?;
+        let puts = (engine.puts)(&sizes);
+        let left = (engine.write)(self, &puts, disk.folder())?;
         let requests = with_own_discards(disk.finish()?, sizes.disk);
         let seen = sums(&requests);
         let mut reports = Vec::new();
@@ -361,12 +457,12 @@ impl Run<'_> {
             reports.push((name, Profile::find(profile)?.endurance.cycles, report));
         }
         let megabytes = |bytes: f64| format!("{:.0}", bytes / 1e6);
-        let written_over_put = seen.written as f64 / sizes.put();
+        let written_over_put = seen.written as f64 / puts.put();
         self.outcome
             .bar(format!("host_wa.{}", engine.name), written_over_put);
         self.recorded.add([
             ("engine", engine.what.to_owned()),
-            ("put MB", megabytes(sizes.put())),
+            ("put MB", megabytes(puts.put())),
             ("written MB", megabytes(seen.written as f64)),
             ("written over put", format!("{written_over_put:.2}")),
             (
@@ -377,14 +473,21 @@ impl Run<'_> {
             ("discarded MB", megabytes(seen.discarded as f64)),
             ("held at the end", format!("{:.0} %", left.held * 100.0)),
         ]);
+        if let Some(stored) = left.stored {
+            let key = match engine.name {
+                "dbm" => "space_over_live".to_owned(),
+                other => format!("space_over_live.{other}"),
+            };
+            self.outcome.bar(key, stored as f64 / puts.live());
+        }
         for (name, cycles, report) in reports {
             let programmed = report.flash.all_programs() as f64 * report.page_bytes as f64;
-            let years = years(&report, sizes.put(), cycles);
+            let years = years(&report, puts.put(), cycles);
             let key = |figure: &str| format!("{figure}.{}.{name}", engine.name);
             self.outcome
                 .bar(key("nand_wa"), programmed / seen.written as f64);
             self.outcome
-                .bar(key("programmed_over_put"), programmed / sizes.put());
+                .bar(key("programmed_over_put"), programmed / puts.put());
             self.outcome.bar(key("years"), years);
             self.replayed.add([
                 ("engine, drive", format!("{}, {name}", engine.what)),
@@ -394,7 +497,7 @@ impl Run<'_> {
                 ),
                 (
                     "programmed over put",
-                    format!("{:.2}", programmed / sizes.put()),
+                    format!("{:.2}", programmed / puts.put()),
                 ),
                 ("erases", report.flash.all_erases().to_string()),
                 ("years", format!("{years:.1}")),
@@ -403,13 +506,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn cache(&self, folder: &Path) -> Result<Left> {
+    fn cache(&self, puts: &Puts, folder: &Path) -> Result<Left> {
         let spec = self.bench.senko("loop-cache", self.sizes.memory);
         let spec = spec.flash(&folder.join("flash"), self.sizes.flash);
-        self.serve(spec)
+        self.serve(spec, puts)
     }
 
-    fn extstore(&self, folder: &Path) -> Result<Left> {
+    fn extstore(&self, puts: &Puts, folder: &Path) -> Result<Left> {
         // Its buffers count against its memory, as in the other experiments.
         let items = self.sizes.memory / 2;
         let spec = self.bench.memcached("loop-extstore", items);
@@ -421,13 +524,13 @@ impl Run<'_> {
                 self.sizes.flash,
                 ",ext_page_size=8,ext_wbuf_size=2",
             );
-        self.serve(spec)
+        self.serve(spec, puts)
     }
 
     /// Without a cap: what is measured is what is written.
-    fn serve(&self, spec: Spec) -> Result<Left> {
+    fn serve(&self, spec: Spec, puts: &Puts) -> Result<Left> {
         let server = spec.capped(None).start(&self.bench.scratch)?;
-        let items = Items::fixed(self.sizes.keys, 16, VALUE);
+        let items = Items::fixed(puts.keys, 16, puts.value);
         let load = |popularity| Load {
             gets: 0.0,
             popularity,
@@ -437,15 +540,16 @@ impl Run<'_> {
         let put = |popularity, count| {
             traffic::measure_requests(self.bench, &server, &items, &load(popularity), count)
         };
-        put(Popularity::Sequential, self.sizes.keys)?;
-        put(Popularity::Uniform, self.sizes.updates)?;
+        put(Popularity::Sequential, puts.keys)?;
+        put(Popularity::Uniform, puts.updates)?;
         Ok(Left {
-            held: server.stat("curr_items")? / self.sizes.keys as f64,
+            held: server.stat("curr_items")? / puts.keys as f64,
+            stored: None,
             _server: Some(server),
         })
     }
 
-    fn store(&self, folder: &Path) -> Result<Left> {
+    fn store(&self, puts: &Puts, folder: &Path) -> Result<Left> {
         let options = senko_store::Options {
             block_bytes: self.sizes.store_block,
             ..senko_store::Options::default()
@@ -455,10 +559,10 @@ impl Run<'_> {
             durability: senko_store::Durability::Synced,
             ..WriteOptions::default()
         };
-        for (change, keys) in (0..).zip(self.sizes.batches(self.bench.options.seed)) {
+        for (change, keys) in (0..).zip(puts.batches(self.bench.options.seed)) {
             let mut batch = Batch::new();
             for key in keys {
-                batch.put(&key.to_be_bytes(), &value(key, change));
+                batch.put(&bytes_of(key), &value(key, change, puts.value));
             }
             store.write(&batch, write)?;
         }
@@ -466,44 +570,54 @@ impl Run<'_> {
         Ok(CLOSED)
     }
 
-    fn dbm(&self, folder: &Path) -> Result<Left> {
-        let db = Database::open(&folder.join("db"), senko_dbm::Options::default())?;
+    fn dbm(&self, puts: &Puts, folder: &Path) -> Result<Left> {
+        let file = folder.join("db");
+        let db = Database::open(&file, senko_dbm::Options::default())?;
+        let mut stored = 0;
         let table = db.create_table("records")?;
-        for (change, keys) in (0..).zip(self.sizes.batches(self.bench.options.seed)) {
+        for (change, keys) in (0..).zip(puts.batches(self.bench.options.seed)) {
             let mut tx = db.begin();
             for key in keys {
-                tx.put(&table, &key.to_be_bytes(), &value(key, change))?;
+                tx.put(&table, &bytes_of(key), &value(key, change, puts.value))?;
             }
             tx.commit(Durability::Synced)?;
+            stored = stored.max(fs::metadata(&file)?.blocks() * BLOCK);
         }
         db.close()?;
-        Ok(CLOSED)
+        Ok(Left {
+            stored: Some(stored),
+            ..CLOSED
+        })
     }
 
-    fn rival(&self, kind: &Kind, folder: &Path) -> Result<Left> {
-        let sizes = self.sizes;
+    fn rival(&self, kind: &Kind, puts: &Puts, folder: &Path) -> Result<Left> {
         let defines = [
-            ("VALUE", VALUE as u64),
-            ("WRITE_BUFFER", sizes.write_buffer),
+            ("VALUE", puts.value as u64),
+            ("WRITE_BUFFER", self.sizes.write_buffer),
         ];
         let programs = self.bench.scratch.folder();
         let mut rival = kind
             .start_with(programs, &folder.join("rival"), true, &defines)
             .map_err(|why| anyhow!(why))?;
-        rival.fill(sizes.keys)?;
+        rival.fill(puts.keys)?;
         rival.run(&Work {
-            order: Order::Random(sizes.keys),
+            order: Order::Random(puts.keys),
             seed: self.bench.options.seed,
-            ..Work::ascending(sizes.updates / BATCH, BATCH)
+            ..Work::ascending(puts.updates / puts.batch, puts.batch)
         })?;
         Ok(CLOSED)
     }
 }
 
+/// A key as long as those of the rivals.
+fn bytes_of(key: u64) -> [u8; KEY] {
+    (key as u32).to_be_bytes()
+}
+
 /// A value of a key, another for each change.
-fn value(key: u64, change: u64) -> Vec<u8> {
+fn value(key: u64, change: u64, bytes: usize) -> Vec<u8> {
     let mut rng = Rng::new(key ^ change << 32);
-    let mut value = vec![0; VALUE];
+    let mut value = vec![0; bytes];
     for word in value.chunks_mut(8) {
         word.copy_from_slice(&rng.next_u64().to_le_bytes()[..word.len()]);
     }
@@ -521,18 +635,17 @@ mod tests {
 
     #[test]
     fn puts_are_every_key_once_and_then_any() {
-        let sizes = Sizes {
-            keys: 2500,
+        let puts = Puts {
             updates: 1700,
-            ..QUICK
+            ..puts(2500)
         };
-        let batches: Vec<Vec<u64>> = sizes.batches(1).collect();
+        let batches: Vec<Vec<u64>> = puts.batches(1).collect();
         let lengths: Vec<usize> = batches.iter().map(Vec::len).collect();
         assert_eq!(lengths, [1000, 1000, 500, 1000, 700]);
         let first: Vec<u64> = batches[..3].concat();
         assert!(first.iter().copied().eq(0..2500));
         assert!(batches[3..].concat().iter().all(|key| *key < 2500));
-        assert_eq!(sizes.put(), 4.2e6);
+        assert_eq!((puts.put(), puts.live()), (4.2e6, 2.51e6));
     }
 
     #[test]
