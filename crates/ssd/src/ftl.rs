@@ -178,7 +178,7 @@ pub static ALL: &[Part<Make>] = &[
     Part {
         name: bast::NAME,
         about: "log blocks, each for one data block (Kim et al. 2002)",
-        options: &["log-blocks=16", "victim=lru"],
+        options: &["log-blocks=16", "victim=lru", "rules=paper"],
         make: bast::make,
     },
     Part {

@@ -9,8 +9,11 @@
 //! Source: J. Kim, J. M. Kim, S. H. Noh, S. L. Min, Y. Cho, "A space-efficient flash translation
 //! layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2), 2002, where it
 //! is the log block scheme; the name is that of later papers. Options: `log-blocks`; `victim`, the
-//! log block that is merged when all are in use: `lru`, the one written longest ago, or
-//! `round-robin`, the one opened longest ago. The paper leaves the choice open. Deviations: the
+//! log block that is merged when all are in use: `lru`, the one written longest ago, `round-robin`,
+//! the one opened longest ago, or `lowest`, the one of the lowest logical block. The paper leaves
+//! the choice open. `rules=flashsim` has every write go to a log block, and merges only by
+//! switching whole log blocks or fully, as the simulator FlashSim does (M. Bjorling's version of
+//! 2011, `FTLs/bast_ftl.cpp`, whose victim is `lowest`). With `rules=paper`, deviations are: the
 //! first version of a page goes to its place in the data block only as long as no later page was
 //! programmed there; else it goes to the log. Today's flash must be programmed in order; the
 //! paper's flash did not have to be. A logical block whose last page is trimmed gives its blocks
@@ -34,10 +37,20 @@ struct Log {
     age: u64,
 }
 
+/// The log block that is merged when all are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Lru,
+    RoundRobin,
+    Lowest,
+}
+
 struct Bast {
     blocks: Blocks,
     log_blocks: u32,
-    lru: bool,
+    victim: Victim,
+    /// Every write goes to a log block, and no merge is partial.
+    flashsim: bool,
     logs: Vec<Log>,
     /// The place in `logs` of each logical block's log block, or [`NONE`].
     log_of: Vec<u32>,
@@ -51,12 +64,23 @@ pub(super) fn make(
 ) -> Result<Box<dyn Ftl>, Error> {
     let log_blocks: u32 = spec.take("log-blocks", 16)?;
     let victim: String = spec.take("victim", "lru".to_owned())?;
-    let lru = match victim.as_str() {
-        "lru" => true,
-        "round-robin" => false,
+    let victim = match victim.as_str() {
+        "lru" => Victim::Lru,
+        "round-robin" => Victim::RoundRobin,
+        "lowest" => Victim::Lowest,
         other => {
             return Err(Error::spec(format!(
-                "{NAME}: victim is lru or round-robin, not \"{other}\""
+                "{NAME}: victim is lru, round-robin or lowest, not \"{other}\""
+            )));
+        }
+    };
+    let rules: String = spec.take_quietly("rules", "paper".to_owned())?;
+    let flashsim = match rules.as_str() {
+        "paper" => false,
+        "flashsim" => true,
+        other => {
+            return Err(Error::spec(format!(
+                "{NAME}: rules is paper or flashsim, not \"{other}\""
             )));
         }
     };
@@ -68,7 +92,8 @@ pub(super) fn make(
     Ok(Box::new(Bast {
         blocks,
         log_blocks,
-        lru,
+        victim,
+        flashsim,
         logs: Vec::new(),
         log_of: vec![NONE; logical_blocks],
         clock: 0,
@@ -98,18 +123,37 @@ impl Bast {
 
     fn merge(&mut self, nand: &mut Nand, log: usize, at: Time) -> Time {
         let Log { lbn, block, .. } = self.close(log);
+        if self.flashsim && self.blocks.append(nand, block).is_some() {
+            let merged = self.blocks.full_merge(nand, lbn, at);
+            return self.blocks.release(nand, block, merged);
+        }
         self.blocks.merge_log(nand, lbn, block, at)
     }
 
     fn victim(&self) -> usize {
-        let oldest = (0..self.logs.len()).min_by_key(|log| self.logs[*log].age);
-        oldest.expect("there is at least one log block")
+        let first = (0..self.logs.len()).min_by_key(|log| {
+            let Log { lbn, age, .. } = self.logs[*log];
+            if self.victim == Victim::Lowest {
+                u64::from(lbn)
+            } else {
+                age
+            }
+        });
+        first.expect("there is at least one log block")
+    }
+
+    /// The page's place in its data block, if it may be programmed.
+    fn home(&mut self, nand: &Nand, lpn: Lpn) -> Option<Ppn> {
+        if self.flashsim {
+            return None;
+        }
+        self.blocks.home(nand, lpn)
     }
 }
 
 impl Ftl for Bast {
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
-        if let Some(page) = self.blocks.home(nand, lpn) {
+        if let Some(page) = self.home(nand, lpn) {
             return self.blocks.program(nand, lpn, page, at);
         }
         let (lbn, _) = self.blocks.split(lpn);
@@ -118,14 +162,14 @@ impl Ftl for Bast {
         if log != NONE {
             let Log { block, .. } = self.logs[log as usize];
             if let Some(page) = self.blocks.append(nand, block) {
-                if self.lru {
+                if self.victim == Victim::Lru {
                     self.clock += 1;
                     self.logs[log as usize].age = self.clock;
                 }
                 return self.blocks.program(nand, lpn, page, ready);
             }
             ready = self.merge(nand, log as usize, ready);
-            if let Some(page) = self.blocks.home(nand, lpn) {
+            if let Some(page) = self.home(nand, lpn) {
                 return self.blocks.program(nand, lpn, page, ready);
             }
         } else if self.logs.len() == self.log_blocks as usize {

@@ -2,7 +2,8 @@
 //! The first 10,000 requests of Financial1 on BAST, without and with a 2 MiB page LRU, compared
 //! with the counts of another implementation. It is a model of about forty lines without devices,
 //! times and spare areas: it tracks only the log block of each page, and the erases of its merges.
-//! Every data block was full before; sizes in whole pages; addresses modulo 1 GiB, the ASU dropped.
+//! The drive was full before, or new; sizes in whole pages; addresses modulo 1 GiB, the ASU
+//! dropped.
 
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
@@ -13,14 +14,26 @@ use senko_ssd::trace::{Fold, Range, TraceSpec};
 
 use crate::util::real;
 
-/// Log blocks, victim, and erases without the buffer, with it, and with it once it is drained.
-const COUNTED: &[(u32, &str, [u64; 3])] = &[
-    (8, "lru", [5599, 1332, 1688]),
-    (16, "lru", [3936, 911, 1179]),
-    (32, "lru", [1297, 521, 691]),
-    (8, "round-robin", [5892, 1433, 1809]),
-    (16, "round-robin", [4210, 1017, 1308]),
-    (32, "round-robin", [1790, 637, 832]),
+/// The layer's options, the share of the drive that was written before, and erases without the
+/// buffer, with it, and with it once it is drained.
+const COUNTED: &[(&str, f64, [u64; 3])] = &[
+    ("log-blocks=8,victim=lru", 1.0, [5599, 1332, 1688]),
+    ("log-blocks=16,victim=lru", 1.0, [3936, 911, 1179]),
+    ("log-blocks=32,victim=lru", 1.0, [1297, 521, 691]),
+    ("log-blocks=8,victim=round-robin", 1.0, [5892, 1433, 1809]),
+    ("log-blocks=16,victim=round-robin", 1.0, [4210, 1017, 1308]),
+    ("log-blocks=32,victim=round-robin", 1.0, [1790, 637, 832]),
+    // The log blocks of a full drive belong to its last blocks, so the lowest one is always new.
+    (
+        "log-blocks=100,victim=lowest,rules=flashsim",
+        1.0,
+        [10142, 2477, 3061],
+    ),
+    (
+        "log-blocks=100,victim=lowest,rules=flashsim",
+        0.0,
+        [240, 43, 96],
+    ),
 ];
 
 /// Page writes of the trace, and those that hit.
@@ -40,10 +53,8 @@ fn bast_erases_what_another_implementation_counted() {
         ..Workload::named(&path.to_string_lossy(), &TraceSpec::default()).unwrap()
     };
     let profile = Profile::find("paper-1gb").unwrap();
-    for (log_blocks, victim, counted) in COUNTED {
-        let ftl = Spec::plain("bast")
-            .with("log-blocks", log_blocks)
-            .with("victim", victim);
+    for (options, fill, counted) in COUNTED {
+        let ftl: Spec = format!("bast:{options}").parse().unwrap();
         let run = |buffer: &str| {
             let parts = Parts {
                 ftl: Some(ftl.clone()),
@@ -53,7 +64,7 @@ fn bast_erases_what_another_implementation_counted() {
                 ..Parts::default()
             };
             let mut drive = Drive::new(&profile, &parts).unwrap();
-            drive.precondition(1.0).unwrap();
+            drive.precondition(*fill).unwrap();
             let requests = workload.requests(drive.capacity_bytes()).unwrap();
             let report = drive.run(requests, Load::Closed { depth: 1 }).unwrap();
             assert_eq!(report.pages.host_writes, WRITES);

@@ -16,6 +16,14 @@ const LAYERS: &[(&str, (u32, u32, u32))] = &[
     ("bast:log-blocks=1", (11, 8, 64)),
     ("bast:log-blocks=3", (13, 4, 31)),
     ("bast:log-blocks=4,victim=round-robin", (14, 8, 61)),
+    (
+        "bast:log-blocks=1,victim=lowest,rules=flashsim",
+        (11, 8, 64),
+    ),
+    (
+        "bast:log-blocks=4,victim=lowest,rules=flashsim",
+        (14, 8, 61),
+    ),
     ("fast:log-blocks=2", (12, 8, 64)),
     ("fast:log-blocks=5", (14, 4, 27)),
     ("faster:log-blocks=3", (13, 8, 64)),

@@ -169,6 +169,21 @@ fn bast_chooses_its_victim() {
     let mut story = Story::new("bast:log-blocks=2,victim=round-robin", 7, 12, 12);
     story.write(writes);
     assert_eq!(story.kinds(), (0, 0, 1), "0, with page 1 twice");
+    let mut story = Story::new("bast:log-blocks=2,victim=lowest", 7, 12, 12);
+    story.write([4, 1, 8]);
+    assert_eq!(story.kinds(), (0, 0, 1), "0, with page 1 out of its place");
+}
+
+#[test]
+fn bast_by_the_rules_of_flashsim() {
+    let mut story = Story::new("bast:log-blocks=1,rules=flashsim", 6, 8, 0);
+    // First versions go to a log block too. It becomes the data block once it is full and in order.
+    story.costs([0, 1, 2, 3], (4, 0, 0));
+    story.costs([4], (1, 0, 0));
+    assert_eq!(story.kinds(), (1, 0, 0));
+    // The log block has page 4 in its place, which is no reason to complete it there.
+    story.costs([0], (1, 1, 1));
+    assert_eq!(story.kinds(), (1, 0, 1));
 }
 
 #[test]
@@ -461,7 +476,11 @@ fn what_does_not_fit_is_refused() {
     );
     assert_eq!(
         refused("bast:victim=mru"),
-        "bast: victim is lru or round-robin, not \"mru\""
+        "bast: victim is lru, round-robin or lowest, not \"mru\""
+    );
+    assert_eq!(
+        refused("bast:rules=mine"),
+        "bast: rules is paper or flashsim, not \"mine\""
     );
     assert!(refused("fast:log-blocks=1").starts_with("fast needs at least 2 log blocks"));
     assert!(refused("faster:log-blocks=2").starts_with("faster needs at least 3 log blocks"));
