@@ -412,7 +412,7 @@ def test_a_bench_trace_runs_on_a_simulated_drive(senko, tmp_path):
         (["put", "x.kv", "k", "--from", "no/such/file"], ["no/such/file"]),
         (["put", "x.kv", "k", "v", "--ttl", "soon"], ["soon"]),
         (["put", "x.kv", "k", "v", "--page-size", "5000"], ["5000"]),
-        (["put", "x.kv", "k", "v", "--block-size", "1k"], ["1024"]),
+        (["put", "x.kv", "k", "v", "--block-size", "1k"], ["not 1 KiB"]),
         (["put", "DATA", "k", "v", "--keep-versions", "7"], ["keep-versions 1", "7"]),
         (["get", "DATA", "k", "--at", "yesterday"], ["yesterday"]),
         (["load", "x.kv", "no/such/rows"], ["no/such/rows"]),
