@@ -73,6 +73,8 @@ pub(crate) struct Flash {
     next_watch_ms: u64,
     /// Whether a device holds frames of the queue for reads of other shards' flash.
     frames_lost: bool,
+    /// Whether free frames are for others than waiting reads.
+    frames_held: bool,
     /// Whether the shard is ending: nothing is written any more.
     closed: bool,
 }
@@ -91,6 +93,7 @@ impl Flash {
             steady_ms: 0,
             next_watch_ms: 0,
             frames_lost: false,
+            frames_held: false,
             closed: false,
         }
     }

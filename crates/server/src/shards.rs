@@ -182,6 +182,9 @@ impl Shards {
     pub fn frames_wanted(&self) -> bool {
         self.list.iter().any(Shard::frames_wanted)
     }
+    pub fn hold_frames(&mut self, held: bool) {
+        (self.list.iter_mut()).for_each(|shard| shard.hold_frames(held));
+    }
     pub fn set_frames_lost(&mut self, lost: bool) {
         (self.list.iter_mut()).for_each(|shard| shard.set_frames_lost(lost));
     }

@@ -13,6 +13,9 @@
 //!   batch that is being sent, and one after its reader was slow. What a slow reader does not take
 //!   is copied out of the frames, as any answer is (FLOW-3).
 //! - WINDOW-3: a window that ends early, for whatever reason, keeps no frame and no region.
+//! - WINDOW-4: while a window lacks a frame and has no piece under way, no other read of its worker
+//!   begins, and the answers behind it hold no frame. Otherwise reads of others could take every
+//!   frame that comes back, and its own answers hold the last one.
 
 use std::collections::VecDeque;
 use std::ops::Range;

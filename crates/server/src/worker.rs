@@ -416,6 +416,7 @@ impl Worker {
             let core = &mut self.core;
             core.work.afar.tick(&mut core.shard, &mut core.ev);
         }
+        self.feed_starved();
         if self.disk.take_frames_freed() {
             self.core.shard.frames_freed(&mut self.core.ev);
         }
@@ -442,9 +443,6 @@ impl Worker {
         self.admit_values(tick);
         self.bound_crowd();
         self.tell_watchers();
-        for at in self.streams.take_starved() {
-            self.mark_dirty(at);
-        }
         self.flush_dirty();
         self.hand_over(tick);
         self.enforce_bound();
@@ -573,6 +571,20 @@ impl Worker {
                 self.disk.frames_freed(true);
             }
         }
+    }
+
+    /// Values that lack frames try again. While one of them has no piece under way, no read begins
+    /// (WINDOW-4).
+    fn feed_starved(&mut self) {
+        let Some(starved) = self.streams.take_starved() else {
+            return;
+        };
+        for at in starved {
+            self.flush(at);
+        }
+        let dry = self.streams.has_dry();
+        self.core.shard.hold_frames(dry);
+        self.disk.frames_freed(!dry);
     }
 
     /// Closes connections for whose values reclaim has waited for too long (STREAM-2).

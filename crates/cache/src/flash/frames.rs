@@ -55,7 +55,7 @@ impl Flash {
     pub fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
         // Frames go to the reads that have waited longest. Otherwise an answer could overtake an
         // earlier answer of its connection, and hold its frame until the earlier one got a frame.
-        let frame = if self.reads.waiting.is_empty() {
+        let frame = if !self.frames_wanted() {
             queue.frame(self.reads.op(n).pages as usize)
         } else {
             None
@@ -132,9 +132,14 @@ impl Flash {
         (n_log, left, worse)
     }
 
-    /// Whether a read waits for a frame.
+    /// Whether the next frames are for certain reads: those that wait for one, or those of others
+    /// ([`Flash::hold_frames`]).
     pub fn frames_wanted(&self) -> bool {
-        !self.reads.waiting.is_empty()
+        self.frames_held || !self.reads.waiting.is_empty()
+    }
+    /// Notes whether free frames are for others than waiting reads.
+    pub fn hold_frames(&mut self, held: bool) {
+        self.frames_held = held;
     }
     /// Notes whether a device holds frames for reads that are unknown here.
     pub fn set_frames_lost(&mut self, lost: bool) {
@@ -151,7 +156,8 @@ impl Flash {
                 self.reads.ready.push_back(n);
                 continue;
             }
-            let Some(frame) = queue.frame(op.pages as usize) else {
+            let pages = op.pages as usize;
+            let Some(frame) = (!self.frames_held).then(|| queue.frame(pages)).flatten() else {
                 return;
             };
             self.reads.waiting.pop_front();

@@ -130,9 +130,15 @@ impl Shard {
         }
     }
 
-    /// Whether a read waits for a frame. The next frames are for such reads.
+    /// Whether the next frames are for certain reads: those that wait for one, or those of others
+    /// ([`Shard::hold_frames`]).
     pub fn frames_wanted(&self) -> bool {
         self.flash.frames_wanted()
+    }
+
+    /// Notes whether free frames are for others than this shard's reads, which then wait.
+    pub fn hold_frames(&mut self, held: bool) {
+        self.flash.hold_frames(held);
     }
 
     /// Lets waiting reads start after frames were returned (answers were sent).

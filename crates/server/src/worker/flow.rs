@@ -297,7 +297,7 @@ impl Worker {
         self.dirty = dirty;
     }
 
-    fn flush(&mut self, at: ConnKey) {
+    pub(super) fn flush(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
         };

@@ -11,6 +11,10 @@ use crate::connection::ConnKey;
 pub(super) struct Streams {
     /// Connections whose values wait for frames.
     starved: Vec<ConnKey>,
+    /// Whether one of them has no piece under way.
+    dry: bool,
+    /// Whether any waited when they were last looked at.
+    looked: bool,
 }
 
 impl Streams {
@@ -34,6 +38,15 @@ impl Streams {
             let mut ctx = core.ctx(at, (entry.as_deref(), conn.fd));
             if conn.session.read_ahead(&mut ctx) {
                 self.starved.push(at);
+                // WINDOW-4: the answers behind it can't leave before it.
+                let replies = conn.session.replies();
+                if replies.window().is_some_and(|window| window.is_dry()) {
+                    self.dry = true;
+                    if replies.pages() > 0 {
+                        replies.spill();
+                        disk.frames_freed(true);
+                    }
+                }
             }
         }
         let broken = conn.session.is_broken();
@@ -41,8 +54,16 @@ impl Streams {
         !broken
     }
 
-    /// The connections whose values wait for frames, to look at them again.
-    pub fn take_starved(&mut self) -> Vec<ConnKey> {
-        std::mem::take(&mut self.starved)
+    /// The connections whose values wait for frames, to try again; `None` if there are none, now
+    /// and at the last call.
+    pub fn take_starved(&mut self) -> Option<Vec<ConnKey>> {
+        self.dry = false;
+        let before = std::mem::replace(&mut self.looked, !self.starved.is_empty());
+        (before || self.looked).then(|| std::mem::take(&mut self.starved))
+    }
+
+    /// Whether one of those that tried again has no piece under way.
+    pub fn has_dry(&self) -> bool {
+        self.dry
     }
 }
