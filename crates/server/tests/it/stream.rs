@@ -5,7 +5,7 @@
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use senko_server::settings::BackendChoice;
@@ -262,6 +262,51 @@ fn a_reader_that_stands_still_is_closed_when_reclaim_has_waited() {
         push_out(&mut client, 300 << 20);
         wait_for(&mut client, "flash_reclaimed_regions", before + 10);
     }
+}
+
+/// Reads of small values once took each frame that came back, and the next piece of a large value
+/// waited for as long as there were such reads.
+#[test]
+fn a_value_that_was_begun_is_not_starved() {
+    let place = Place::start(BackendChoice::Auto, 1).restart(|settings| {
+        settings.max_item = 2 << 20;
+        settings.promote_after = 0;
+    });
+    let mut client = full(&place);
+    for n in 0..4 {
+        store_large(&mut client, n, 600_000);
+    }
+    for n in 0..2000 {
+        client.store(&format!("small{n}"), &[b's'; 2000]);
+    }
+    push_out(&mut client, 120 << 20);
+    let port = place.port();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for first in 0..8 {
+            let ended = &ended;
+            scope.spawn(move || {
+                let (mut client, mut n) = (Client::connect(port), first * 250);
+                while !ended.load(Ordering::Relaxed) {
+                    let mut asked = String::new();
+                    for _ in 0..200 {
+                        n = (n + 7) % 2000;
+                        asked += &format!("get small{n}\r\n");
+                    }
+                    client.send(asked + "mn\r\n");
+                    client.until(b"MN\r\n");
+                }
+            });
+        }
+        for n in 0..40 {
+            let behind = "get small1\r\n".repeat(31);
+            client.send(format!("get large{}\r\n{behind}mn\r\n", n % 4));
+            let got = client.until(b"MN\r\n");
+            let large = value(n % 4, 600_000);
+            assert!(got.windows(large.len()).any(|part| part == large));
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Readers that are slow, but read, beside others: all get every byte.
