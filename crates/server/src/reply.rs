@@ -382,6 +382,7 @@ impl ReplyQueue {
             let memory = reply.memory();
             owned += memory;
             ready += if waits { 0 } else { memory };
+            waits |= reply.rest.is_some();
         }
         (owned, ready)
     }
