@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sizes in messages.
 
-/// Bytes as a user writes them, for a message that refuses them: in the largest unit in which they
-/// have at most two decimals, and nothing is rounded.
+/// Bytes as a user writes them, for a message that refuses them. Nothing is rounded: the unit is
+/// the largest in which they have at most two decimals.
 ///
 /// ```
 /// use senko_io::exact_size;

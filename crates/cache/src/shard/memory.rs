@@ -137,7 +137,7 @@ impl Shard {
                 if !self.keeps_all() || !self.index.is_full_at(hash) {
                     return;
                 }
-                // What is emptied meanwhile is soon free.
+                // Pages that are being emptied are soon free.
                 if !self.dram.arena().is_over_by(LENT_PAGES) {
                     break;
                 }

@@ -196,9 +196,9 @@ pub fn fit(measured: &Measured, template: &Profile) -> Result<Fit> {
     best.context("no round was made")
 }
 
-/// Gives the flash as many dies as the figures need, each with fewer blocks: as many reads are
-/// under way at once as one read alone takes longer than its part of many (Little's law), and for
-/// random reads twice as many dies, since some of them meet at one.
+/// Gives the flash as many dies as the figures need, each with fewer blocks. By Little's law, the
+/// time of one read over its part of the time of many is how many are under way at once. Random
+/// reads need twice as many dies, because some of them meet at one.
 fn widen(profile: &mut Profile, wanted: &Figures) {
     let in_order_ns = wanted.long_read_ns / (LARGEST / PAGE) as f64;
     let page_ns = in_order_ns.min(wanted.read_at_depth_ns / 2.0);
