@@ -147,7 +147,8 @@ class Server:
         """
         packed = size - FILLER_OVERHEAD <= MOST_PACKED
         overhead = FILLER_OVERHEAD if packed else LARGE_FILLER_OVERHEAD
-        length = max(size - overhead - 4, 0)
+        # What is larger goes straight to flash. These have chunks of the largest size as well.
+        length = min(max(size - overhead - 4, 0), 60_000)
         count = min(max((8 << 20) // (length + overhead), 4), 20000)
         parts = []
         for _ in range(count):

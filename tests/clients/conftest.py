@@ -15,7 +15,8 @@ def start(kind):
         if kind == "flash" and int(named.stats().get("flash_capacity", 0)) == 0:
             pytest.skip("the server at SENKO_SERVER has no flash")
         return named
-    return servers.start_senko(kind)
+    # Clients are tested with memcached's largest item.
+    return servers.start_senko(kind, "-I", "1m")
 
 
 @pytest.fixture(scope="session", params=servers.KINDS)

@@ -216,7 +216,7 @@ def push(victim, total):
 def test_a_server_without_fault_passes():
     for seed in range(2):
         report = run(Little(seed=seed), 6, seed, keys=300, longest=0.3, pause=0.3)
-        assert report.hits > 100 and report.found > report.may * 0.5, str(report)
+        assert report.hits > 100 and report.found > report.may * 0.2, str(report)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "later"])

@@ -2,6 +2,8 @@
 //! The DBM's errors as Python's exceptions, each with the engine's sentence, and the store's class.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
@@ -50,12 +52,25 @@ fn number(failure: &DbmError) -> Option<i32> {
 
 /// The exception of an opening: as Python's own `open`, it has the name of the file.
 pub fn of_opening(failure: DbmError, path: &Path) -> PyErr {
+    let text = failure.to_string();
     match (&failure, number(&failure)) {
-        (DbmError::Open(_), Some(number)) => {
-            error::new_err(with_name(number, failure.to_string(), path))
+        (DbmError::Open(_), Some(number)) => error::new_err(with_name(number, text, path)),
+        (DbmError::Foreign(_), _) => {
+            let text = match begins_with(path, b"SENKOKV\0") {
+                true => "a store of the unordered kind: open it with senko_flash.store".to_owned(),
+                false => text,
+            };
+            error::new_err(with_name(INVALID, text, path))
         }
         _ => exception(failure),
     }
+}
+
+/// Whether a file's first bytes are these, by which the other engine marks its files.
+pub fn begins_with(path: &Path, magic: &[u8; 8]) -> bool {
+    let mut first = [0; 8];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && first == *magic
 }
 
 /// The arguments of an `OSError` with the name of a file.
@@ -70,6 +85,8 @@ pub fn with_name(number: i32, text: String, path: &Path) -> (i32, String, OsStri
 
 /// ENOENT.
 pub const NO_ENTRY: i32 = 2;
+/// EINVAL: the file is of another kind.
+pub const INVALID: i32 = 22;
 /// ENOSPC.
 pub const NO_SPACE: i32 = 28;
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
@@ -14,7 +14,9 @@ use senko_store::{Durability, Options, StoreError, Value, WriteOptions};
 use crate::arguments::{self, Argument};
 use crate::at_exit::{self, AtExit};
 use crate::bytes;
-use crate::failure::{NO_ENTRY, NO_SPACE, StoreFailure, unpicklable, with_name};
+use crate::failure::{
+    INVALID, NO_ENTRY, NO_SPACE, StoreFailure, begins_with, unpicklable, with_name,
+};
 use crate::guard::{Closable, Of, Owned};
 use crate::interrupt::interruptible;
 use crate::iteration::{Part, Records, Row};
@@ -42,13 +44,20 @@ fn exception(failure: StoreError) -> PyErr {
 /// The exception of an opening, with the name of the file. A store that is `missing` is an argument
 /// that does not fit, for the engine.
 fn of_opening(failure: StoreError, path: &Path, missing: bool) -> PyErr {
+    let mut text = failure.to_string();
     let number = match &failure {
         _ if missing => Some(NO_ENTRY),
         StoreError::Open(source) => senko_io::error_number(source),
+        StoreError::Foreign(_) => {
+            if begins_with(path, b"SENKODB\0") {
+                text = "a database of the ordered kind: open it with senko_flash.dbm".to_owned();
+            }
+            Some(INVALID)
+        }
         _ => None,
     };
     match number {
-        Some(number) => StoreFailure::new_err(with_name(number, failure.to_string(), path)),
+        Some(number) => StoreFailure::new_err(with_name(number, text, path)),
         None => exception(failure),
     }
 }
@@ -101,8 +110,12 @@ fn durability_of(name: &Bound<'_, PyAny>) -> PyResult<Durability> {
 /// A value's time to live, from seconds.
 fn ttl_of(seconds: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let seconds = arguments::number("ttl", seconds)?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| {
-        let text = format!("ttl is from 0 to 1.8e19 seconds, not {seconds}");
+    // 0 could mean at once or never; None is never.
+    let ttl = Duration::try_from_secs_f64(seconds).ok();
+    ttl.filter(|ttl| !ttl.is_zero()).ok_or_else(|| {
+        let text = format!(
+            "ttl is above 0 and up to 1.8e19 seconds, not {seconds}; without it a value stays"
+        );
         PyValueError::new_err(text)
     })
 }
@@ -300,9 +313,10 @@ impl Store {
     #[pyo3(signature = (batch, *, durability=None))]
     fn write(&self, py: Python<'_>, batch: &Batch, durability: Argument<'_, '_>) -> PyResult<u64> {
         let options = self.opened.write_options(durability, None, None)?;
+        drop(batch.open()?);
         self.opened.on(py, |store| {
-            let batch = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
-            store.write(&batch, options)
+            let gathered = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
+            store.write(&gathered.writes, options)
         })
     }
 
@@ -482,7 +496,25 @@ impl StoreSnapshot {
 
 /// Writes that are made together.
 #[pyclass(subclass, module = "senko_flash._native", frozen)]
-pub struct Batch(Mutex<senko_store::Batch>);
+pub struct Batch(Mutex<Gathered>);
+
+/// What a batch gathered, until its `with` block ends.
+#[derive(Default)]
+struct Gathered {
+    writes: senko_store::Batch,
+    ended: bool,
+}
+
+impl Batch {
+    /// What is gathered; an error once the batch has ended.
+    fn open(&self) -> PyResult<MutexGuard<'_, Gathered>> {
+        let gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match gathered.ended {
+            true => Err(Of::Store.error("the batch has ended")),
+            false => Ok(gathered),
+        }
+    }
+}
 
 #[pymethods]
 impl Batch {
@@ -508,10 +540,10 @@ impl Batch {
             Some(ttl) => Some(second_after(ttl_of(ttl)?)),
             None => expiry_of(expires_at)?,
         };
-        let mut batch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gathered = self.open()?;
         match expires_at {
-            Some(second) => batch.put_expiring(&key, &value, second),
-            None => batch.put(&key, &value),
+            Some(second) => gathered.writes.put_expiring(&key, &value, second),
+            None => gathered.writes.put(&key, &value),
         };
         Ok(())
     }
@@ -519,9 +551,21 @@ impl Batch {
     /// Deletes a key.
     fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let key = bytes::of(key)?;
-        let mut batch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        batch.delete(&key);
+        self.open()?.writes.delete(&key);
         Ok(())
+    }
+
+    /// An error if the `with` block has ended.
+    fn _check(&self) -> PyResult<()> {
+        self.open().map(drop)
+    }
+
+    /// The end of the `with` block: what is gathered goes, and nothing is taken any more.
+    fn _end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Gathered {
+            ended: true,
+            ..Gathered::default()
+        };
     }
 
     fn __reduce__(&self) -> PyResult<()> {
@@ -529,7 +573,8 @@ impl Batch {
     }
 
     fn __len__(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        let gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.writes.len()
     }
 }
 

@@ -256,6 +256,21 @@ def test_a_transaction_and_a_snapshot_read_as_a_mapping_does(db, path):
     assert dict(now)[b"c"] == b"3" and path in repr(now) and len(db) == 0
 
 
+def test_a_run_that_changes_what_it_reads_ends(db):
+    tries = []
+
+    def change(tx):
+        tries.append(tx.get("a"))
+        assert len(tries) <= 100
+        db["a"] = str(len(tries))
+        tx["b"] = "lost"
+
+    with pytest.raises(dbm.Conflict):
+        db.run(change)
+    assert len(tries) == 100
+    assert db["a"] == b"100" and "b" not in db
+
+
 def test_of_two_transactions_one_conflicts(db):
     db["n"] = "0"
     one, two = db.transaction(), db.transaction()

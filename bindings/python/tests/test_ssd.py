@@ -100,7 +100,7 @@ def test_each_option_of_the_command_is_one_of_python(spc):
     names = re.findall(r"^ +(?:-., )?--([a-z-]+)", help.stdout, re.M)
     options = {name.replace("-", "_") for name in names}
     # These say how results are shown.
-    shown = {"json", "csv", "plot_erases", "plot_responses", "help"}
+    shown = {"force", "json", "csv", "plot_erases", "plot_responses", "help"}
     assert shown < options
     taken = set(inspect.signature(ssd.simulate).parameters) - {"workload"}
     assert options - shown == taken == {*senko_flash._run.READING, *senko_flash._run.DRIVE}

@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+import senko_flash.dbm
 from senko_flash import store as kv
 
 
@@ -73,8 +74,12 @@ def test_flags_and_errors(path):
         store["a"] = "1"
         with pytest.raises(kv.error):
             kv.open(path, "w")
-        with pytest.raises(ValueError, match="ttl"):
-            store.put("a", "2", ttl=-1)
+        # 0 was accepted, and could mean at once or never.
+        for ttl in [-1, 0, 0.0, datetime.timedelta()]:
+            with pytest.raises(ValueError, match="ttl is above 0"):
+                store.put("a", "2", ttl=ttl)
+            with pytest.raises(ValueError, match="ttl is above 0"):
+                store.batch().put("a", "2", ttl=ttl)
     with kv.open(path) as store:
         assert store["a"] == b"1"
         with pytest.raises(kv.error, match="accepts no writes"):
@@ -82,6 +87,25 @@ def test_flags_and_errors(path):
     with pytest.raises(kv.error, match="the store is closed"):
         store["a"]
     store.close()
+
+
+def test_a_file_of_another_kind_is_told_with_its_name(tmp_path):
+    """The error had neither the file nor what opens it."""
+    ordered, unordered, other = (tmp_path / name for name in ["a.db", "b.kv", "c.png"])
+    senko_flash.dbm.open(ordered, "c").close()
+    kv.open(unordered, "c").close()
+    other.write_bytes(b"PNG" * 40_000)
+    for of, flags, file, text in [
+        (kv, "rwc", ordered, "open it with senko_flash.dbm"),
+        (senko_flash.dbm, "rwc", unordered, "open it with senko_flash.store"),
+        (kv, "rwc", other, "not a Senko store"),
+        (senko_flash.dbm, "rwc", other, "not a Senko database"),
+    ]:
+        for flag in flags:
+            with pytest.raises(of.error, match=text) as raised:
+                of.open(file, flag)
+            assert raised.value.filename == str(file)
+            assert raised.value.errno == errno.EINVAL
 
 
 def test_a_batch_is_written_as_a_whole_or_not_at_all(store):
@@ -98,6 +122,29 @@ def test_a_batch_is_written_as_a_whole_or_not_at_all(store):
             batch.put("c", "3")
             1 / 0
     assert "c" not in store
+
+
+def test_a_batch_that_has_ended_takes_nothing_and_writes_nothing(store):
+    with store.batch() as written:
+        written.put("a", "1")
+    with pytest.raises(ZeroDivisionError):
+        with store.batch() as dropped:
+            dropped.put("b", "2")
+            1 / 0
+    with pytest.raises(ValueError):
+        with store.batch() as refused:
+            refused.put("c" * 65537, "3")
+    for batch in (written, dropped, refused):
+        for use in (
+            lambda: batch.put("d", "4"),
+            lambda: batch.delete("a"),
+            lambda: batch.__enter__(),
+            lambda: store.write(batch),
+        ):
+            with pytest.raises(kv.error, match="^the batch has ended$"):
+                use()
+        assert len(batch) == 0
+    assert list(store.items()) == [(b"a", b"1")]
 
 
 def test_many_keys_at_once(store):

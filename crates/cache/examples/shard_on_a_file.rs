@@ -50,6 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             budget: None,
         },
         promote_after: 2,
+        upload_over: usize::MAX,
+        upload_bytes: 0,
         reinsert: true,
         no_evict: false,
         shard: 0,
@@ -118,7 +120,7 @@ fn store(shard: &mut Shard, io: &mut EventLoop, number: u32) -> Result<(), Box<d
     loop {
         match shard.alloc(io, &Key::new(&name(number), SEED), 0, 0, VALUE_BYTES) {
             Ok(mut draft) => {
-                shard.fill(&mut draft, &value_of(number));
+                shard.fill(io, &mut draft, &value_of(number));
                 shard.link(draft, None);
                 return Ok(());
             }

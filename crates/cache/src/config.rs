@@ -47,7 +47,6 @@ pub struct Admission {
 pub struct DeviceSlice {
     /// The device in the shard's queue.
     pub device: DeviceId,
-    /// First page.
     pub first_page: u64,
     pub pages: u64,
 }
@@ -71,11 +70,15 @@ pub struct ShardConfig {
     pub promote_after: u8,
     /// Reinsert items that were hit when their region is reclaimed.
     pub reinsert: bool,
+    /// Values larger than this many bytes go to flash as they arrive; at least 64 KiB.
+    pub upload_over: usize,
+    /// Bytes of their buffers, beside those for the log; 0: no value goes to flash so. Each takes
+    /// 128 KiB.
+    pub upload_bytes: usize,
     /// Return an error instead of evicting (`-M`).
     pub no_evict: bool,
     /// This shard's number and the number of shards: the shards take CAS values in turn.
     pub shard: u32,
-    /// Number of shards.
     pub shards: u32,
     /// Seed of every random choice.
     pub seed: u64,

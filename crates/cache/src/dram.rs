@@ -48,6 +48,8 @@ pub(crate) struct Dram {
     item_bytes: u64,
     /// Bytes of the items that have pins.
     pinned_bytes: usize,
+    /// Whether an answer was refused a pin since the last one ended.
+    pins_wanted: bool,
     /// Drafts that are neither linked nor dropped.
     drafts: usize,
 }
@@ -64,6 +66,7 @@ impl Dram {
             items: 0,
             item_bytes: 0,
             pinned_bytes: 0,
+            pins_wanted: false,
             drafts: 0,
         }
     }
@@ -214,7 +217,6 @@ impl Dram {
     pub fn set_epoch(&mut self, item: Handle, epoch: u16) {
         self.arena.set_epoch(item, epoch);
     }
-    /// Sets the slot of the item's copy on flash.
     #[inline]
     pub fn set_flash_copy(&mut self, item: Handle, slot: Slot) {
         self.arena.set_flash_copy(item, slot);
@@ -245,15 +247,30 @@ impl Dram {
         self.arena.set_pins(item, pins);
         if pins == 0 {
             self.pinned_bytes -= self.arena.item_bytes(item);
+            self.pins_wanted = false;
             if self.arena.state(item) != LINKED {
                 self.arena.free_item(item);
             }
         }
     }
+    /// Whether an answer may pin an item now, so that `most` bytes are pinned, or one item. If not,
+    /// the answer waits until pins end.
+    pub fn grants_pin(&mut self, item: Handle, most: usize) -> bool {
+        let fits = self.arena.pins(item) > 0
+            || self.pinned_bytes == 0
+            || self.pinned_bytes + self.arena.item_bytes(item) <= most;
+        self.pins_wanted = !fits || (self.pins_wanted && self.pinned_bytes > 0);
+        fits
+    }
+    /// Whether an answer waits for pins to end.
+    pub fn wants_pins(&self) -> bool {
+        self.pins_wanted
+    }
     /// The share of `items` bytes of memory that pins keep in place.
     pub fn pinned(&self, items: usize) -> Pinned {
         match self.pinned_bytes {
             bytes if bytes > items / 2 => Pinned::TooMuch,
+            _ if self.wants_pins() => Pinned::Wanted,
             bytes if bytes > items / 8 => Pinned::Much,
             _ => Pinned::Little,
         }

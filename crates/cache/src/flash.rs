@@ -17,6 +17,7 @@ pub(crate) mod open_pages; // pages of a log that small records may go to
 mod outage; // watches for a device that stalls, or is well again
 pub(crate) mod read; // reads in flight
 pub(crate) mod reclaim; // the progress of a log's reclaim
+pub(crate) mod upload; // large values on their way to flash
 
 use senko_io::{FramePool, IoError, PAGE_SIZE, Queue};
 
@@ -26,6 +27,7 @@ use health::{Pauses, STALLED_MS};
 use log::{Log, NoPlace};
 use read::Reads;
 use reclaim::Reclaim;
+use upload::Uploads;
 
 /// A queue token has its kind in the top byte, and the number of its shard in the next: the shards
 /// of a worker share a queue.
@@ -37,6 +39,8 @@ pub(crate) const TOKEN_RECLAIM: u64 = 3;
 pub(crate) const TOKEN_DISCARD: u64 = 4;
 /// A read of another shard's flash.
 pub(crate) const TOKEN_AFAR: u64 = 5;
+/// A write of an upload.
+pub(crate) const TOKEN_UPLOAD: u64 = 6;
 pub(crate) const TOKEN_PROBE: u64 = 9;
 
 pub(crate) fn token(kind: u64, shard: u8, value: u64) -> u64 {
@@ -49,7 +53,6 @@ pub(crate) fn untoken(token: u64) -> (u64, u64) {
     (token >> TOKEN_KIND, token & ((1 << TOKEN_SHARD) - 1))
 }
 
-/// The shard of a token.
 pub(crate) fn token_shard(token: u64) -> u8 {
     (token >> TOKEN_SHARD) as u8
 }
@@ -65,6 +68,7 @@ pub(crate) struct Flash {
     /// memory that reclaim frees.
     reclaim_frames: FramePool,
     reads: Reads,
+    uploads: Uploads,
     admitter: Admitter,
     /// The log that took the last item.
     last_log: usize,
@@ -80,14 +84,22 @@ pub(crate) struct Flash {
 }
 
 impl Flash {
-    /// The tier over these logs. `reclaim_frames` has a frame for each log.
-    pub fn new(shard: u8, logs: Vec<Log>, reclaim_frames: FramePool, admitter: Admitter) -> Flash {
+    /// The tier over these logs. `reclaim_frames` has a frame for each log, and uploads share
+    /// `upload_bytes` of buffers.
+    pub fn new(
+        shard: u8,
+        logs: Vec<Log>,
+        reclaim_frames: FramePool,
+        upload_bytes: usize,
+        admitter: Admitter,
+    ) -> Flash {
         Flash {
             shard,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
             logs,
             reclaim_frames,
             reads: Reads::default(),
+            uploads: Uploads::new(upload_bytes),
             admitter,
             last_log: 0,
             steady_ms: 0,
@@ -196,6 +208,10 @@ impl Flash {
         self.logs[n]
             .oldest_write_ms()
             .is_some_and(|since| self.steady_ms.saturating_sub(since) > STALLED_MS)
+    }
+    /// Whether the device of a log ends no operation, so that nobody waits for it.
+    pub fn device_stalls(&self, n: usize) -> bool {
+        self.logs[n].health.is_silent(self.steady_ms, STALLED_MS)
     }
     /// Whether the operations that free space in a log have stalled for too long.
     pub fn space_stalls(&self, n: usize) -> bool {

@@ -57,7 +57,7 @@ pub fn flash_pages(data: &[u8]) {
         );
     }
     for key in &keys {
-        if let FrameMatch::At(at, header) = find_record(&run, key, generation) {
+        if let FrameMatch::At(at, header) = find_record(&mut run, key, generation) {
             assert!(
                 at + header.flash_prefix() <= PAGE_SIZE,
                 "a prefix within the page"
@@ -82,22 +82,27 @@ fn walk(run: &mut [u8], generation: u32, mend: bool, keys: &mut Vec<Vec<u8>>) {
         let At::Record(header) = record::peek(run, at, PAGE_SIZE) else {
             return;
         };
-        let len = header.flash_len();
-        if mend && at + len <= run.len() {
+        let (len, after) = (header.flash_len(), record::end_at(at, &header));
+        if mend && after <= run.len() && record::join(run, at, &header) {
             let (body, value) = (header.flash_body(), header.flash_prefix());
             let mut head = FlashHead::new(&header, generation, &run[at + body..at + value]);
             head.append(&run[at + body..at + len]);
             run[at..at + body].copy_from_slice(head.finish());
+            if let Some((mark, page)) = record::mark_end(after) {
+                let word = page..page + mark.len();
+                run.copy_within(word.clone(), after - mark.len());
+                run[word].copy_from_slice(&mark);
+            }
             let again = Header::read(&run[at..]);
-            let bytes = &run[at..at + len];
+            let bytes = record::joined(run, at, &again).expect("it is all here");
             assert!(
-                record::head_intact(bytes, &again, generation) && record::intact(bytes, &again)
+                record::intact_at(run, at, &again, generation) && record::intact(&bytes, &again)
             );
         }
         let key = record::key_at(run, at, &header).to_vec();
         if !keys.contains(&key) {
             keys.push(key);
         }
-        end = record::next_offset(at, len);
+        end = after;
     }
 }

@@ -304,7 +304,6 @@ impl Index {
             0
         }
     }
-    /// The number of flash slots.
     pub fn flash_slots(&self) -> u64 {
         self.flash_slots
     }

@@ -5,8 +5,7 @@
 //! lookup returns at once with what DRAM knows ([`Lookup`]). Items on flash are fetched through a
 //! [`senko_io::Queue`], and arrive later as a [`Done`]. A protocol's commands are built from these
 //! primitives: look up, fetch if the answer is only on flash, then read or change the item in DRAM.
-//! `crates/cache/examples/shard_on_a_file.rs` runs a shard, `replace.rs` beside it is for counting
-//! the instructions of a SET.
+//! `crates/cache/examples/shard_on_a_file.rs` runs a shard.
 
 #![deny(unsafe_code)]
 
@@ -35,14 +34,14 @@ pub use flash::health::{DeviceState, DeviceTrouble, Pauses};
 pub use footprint::{Footprint, PageFill};
 pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, PACKED_VALUE, RECORD_HEADER, push_answer};
-pub use shard::Shard;
 pub use shard::afar::AfarRead;
 pub use shard::outage::DeviceHealth;
 pub use shard::restore::{Recovered, Restore, RestoreFrom, SavedCounts, ServerWords, SharedFiles};
+pub use shard::{NewUpload, Shard};
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};
 pub use stream::{PieceRead, Stream};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use types::{
     AllocError, Done, Draft, Evicted, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef,
-    Listed, Lookup, OpenError, Pinned, Scanned, Want,
+    Listed, Lookup, OpenError, Pinned, Progress, Scanned, Want,
 };

@@ -26,6 +26,9 @@
 
 mod pieces; // the checksums of a large record on flash
 
+use std::borrow::Cow;
+
+use senko_io::PAGE_SIZE;
 use senko_io::le::{u16_at, u32_at, u64_at};
 
 use crate::key::MAX_KEY;
@@ -61,6 +64,9 @@ pub(crate) const MAX_PREFIX: usize = ANSWER_HEAD + VALUE_WORD.len() + 250 + 1 + 
 
 /// Records start at multiples of this within a page.
 pub(crate) const RECORD_ALIGN: usize = 4;
+
+/// The first byte of a page in which a record of an earlier page ends. No key is so long.
+const MARK: u8 = 255;
 
 /// Where the fields are that every head has.
 const BITS: usize = 1;
@@ -556,13 +562,109 @@ pub(crate) enum At {
 }
 
 /// Where the next record begins in the first page of a run, from `at` on. Bytes between records are
-/// zero, and no record begins with a zero. It is the end of the page if there is no record.
+/// zero, and no record begins with a zero. It is the end of the page if there is no record. If
+/// another record ends in the page, its mark says where ([`mark_end`]).
 #[inline]
 pub(crate) fn skip_gap(run: &[u8], at: usize, page: usize) -> usize {
+    let mut at = at;
+    if at == 0 && is_marked(run) {
+        let after = usize::from(u16_at(run, 2));
+        if after.is_multiple_of(RECORD_ALIGN) && (8..=page).contains(&after) {
+            at = after;
+        }
+    }
     run[at..page]
         .chunks_exact(RECORD_ALIGN)
         .position(|word| word != [0; RECORD_ALIGN])
         .map_or(page, |words| at + words * RECORD_ALIGN)
+}
+
+/// Where the next record may begin after a record of `len` bytes without pieces at `at` in a page.
+/// If that is in a later page, a word of the record lies right before it ([`mark_end`]).
+#[inline]
+pub(crate) fn place_end(at: usize, len: usize) -> usize {
+    let end = (at + len).next_multiple_of(RECORD_ALIGN);
+    if end > PAGE_SIZE && !end.is_multiple_of(PAGE_SIZE) {
+        end + RECORD_ALIGN
+    } else {
+        end
+    }
+}
+
+/// The same for a record with this head. The pieces of a large one are whole pages.
+#[inline]
+pub(crate) fn end_at(at: usize, header: &Header) -> usize {
+    match header.pieces() {
+        None => place_end(at, header.flash_len()),
+        Some(_) => (at + header.flash_len()).next_multiple_of(PAGE_SIZE),
+    }
+}
+
+/// Where the page begins whose first word lies at the end of the record instead, if there is one.
+/// `end` is that of the record's place.
+#[inline]
+fn marked_page(end: usize) -> Option<usize> {
+    let page = end / PAGE_SIZE * PAGE_SIZE;
+    (page > 0 && page < end).then_some(page)
+}
+
+/// Marks the page in which a record ends that begins in an earlier page: a look-up must find the
+/// records after it. The first word of the page says where they begin. What the record has there
+/// moves behind the record. Returns the mark and the offset of its page, for a place that ends at
+/// `end`.
+pub(crate) fn mark_end(end: usize) -> Option<([u8; RECORD_ALIGN], usize)> {
+    let page = marked_page(end)?;
+    let after = ((end - page) as u16).to_le_bytes();
+    Some(([MARK, 0, after[0], after[1]], page))
+}
+
+/// Whether a record of an earlier page ends in the first page of a run.
+#[inline]
+pub(crate) fn is_marked(run: &[u8]) -> bool {
+    run[..2] == [MARK, 0]
+}
+
+/// Puts the word that [`mark_end`] moved back into a record that begins at `at` of a run. False if
+/// the run does not have all of it. It may be called again.
+#[inline]
+pub(crate) fn join(run: &mut [u8], at: usize, header: &Header) -> bool {
+    if header.pieces().is_some() {
+        return true;
+    }
+    let end = end_at(at, header);
+    if end > run.len() {
+        return false;
+    }
+    if let Some(page) = marked_page(end) {
+        run.copy_within(end - RECORD_ALIGN..end, page);
+    }
+    true
+}
+
+/// A record without pieces at `at` of a run, with its word put back as by [`join`]; `None` if the
+/// run does not have all of it.
+pub(crate) fn joined<'a>(run: &'a [u8], at: usize, header: &Header) -> Option<Cow<'a, [u8]>> {
+    let end = end_at(at, header);
+    let bytes = run.get(at..at + header.flash_len())?;
+    let Some(page) = marked_page(end) else {
+        return Some(Cow::Borrowed(bytes));
+    };
+    let word = run.get(end - RECORD_ALIGN..end)?;
+    let mut whole = bytes.to_vec();
+    // It may reach over the end of the record.
+    let words = word.iter().zip(&mut whole[page - at..]);
+    words.for_each(|(from, to)| *to = *from);
+    Some(Cow::Owned(whole))
+}
+
+/// Whether the record at `at` of a run was written at a place with this generation and is intact,
+/// as [`head_intact`] says. False if a packed one is not all here.
+pub(crate) fn intact_at(run: &[u8], at: usize, header: &Header, generation: u32) -> bool {
+    if header.has_answer() {
+        head_intact(&run[at..], header, generation)
+    } else {
+        joined(run, at, header).is_some_and(|bytes| head_intact(&bytes, header, generation))
+    }
 }
 
 /// Reads what is at offset `at` of a run of pages that starts on a page boundary. A record
@@ -574,14 +676,12 @@ pub(crate) fn peek(run: &[u8], at: usize, page: usize) -> At {
     let Some(header) = plausible(&run[at..page]) else {
         return At::Damaged;
     };
-    let end = if header.has_answer() {
-        header.flash_prefix()
-    } else {
-        header.flash_len()
-    };
     let text = at + header.flash_body();
     let apart = at > 0 && header.pieces().is_some();
-    if at + end > page || apart || header.has_answer() && !run[text..].starts_with(VALUE_WORD) {
+    if at + header.flash_prefix() > page
+        || apart
+        || header.has_answer() && !run[text..].starts_with(VALUE_WORD)
+    {
         return At::Damaged;
     }
     At::Record(header)
@@ -595,14 +695,14 @@ fn plausible(bytes: &[u8]) -> Option<Header> {
     }
     let header = Header::read(bytes);
     let form = header.has_answer() == (header.value_len > PACKED_VALUE);
-    (form && header.key_len > 0).then_some(header)
+    (form && (1..=MAX_KEY).contains(&usize::from(header.key_len))).then_some(header)
 }
 
 /// The head and the key of a complete record of DRAM, if the bytes are one.
 pub(crate) fn whole(record: &[u8]) -> Option<(Header, &[u8])> {
     let header = plausible(record)?;
     let key = key_offset(header.bits);
-    (header.dram_len() == record.len() && usize::from(header.key_len) <= MAX_KEY)
+    (header.dram_len() == record.len())
         .then(|| (header, &record[key..key + usize::from(header.key_len)]))
 }
 
@@ -702,12 +802,6 @@ pub(crate) fn intact(record: &[u8], header: &Header) -> bool {
 /// The checksum of head and key of an answer record that begins with these bytes.
 pub(crate) fn hcrc(record: &[u8]) -> u32 {
     u32_at(record, ANSWER_HEAD)
-}
-
-/// Offset of the record after a record of `len` bytes at `at`.
-#[inline]
-pub(crate) fn next_offset(at: usize, len: usize) -> usize {
-    (at + len).next_multiple_of(RECORD_ALIGN)
 }
 
 #[cfg(test)]
@@ -818,6 +912,88 @@ mod tests {
             b[byte] ^= 4;
             assert!(!good(&b, 9), "byte {byte} changed unseen");
             b[byte] ^= 4;
+        }
+    }
+
+    /// A run of pages with a record at an offset, as a log puts it there, and where the next record
+    /// begins.
+    fn run_with(record: &[u8], at: usize) -> (Vec<u8>, usize) {
+        let end = place_end(at, record.len());
+        let mut run = vec![0; end.next_multiple_of(PAGE_SIZE)];
+        run[at..at + record.len()].copy_from_slice(record);
+        if let Some((mark, page)) = mark_end(end) {
+            run.copy_within(page..page + 4, end - 4);
+            run[page..page + 4].copy_from_slice(&mark);
+        }
+        (run, end)
+    }
+
+    #[test]
+    fn a_record_comes_back_from_every_place_at_which_it_crosses() {
+        for len in [5, 900, 1024, 1025, 2100, 4000, 9000] {
+            let value: Vec<u8> = (0..len).map(|n| (n * 7 + n / 250) as u8).collect();
+            let header = Header::new(3, value.len() as u32, 42, 0, 7);
+            let record = whole(&header, b"foo", &value, 9);
+            let (mut joint, last) = (0, PAGE_SIZE - header.flash_prefix());
+            for at in (0..=last).step_by(RECORD_ALIGN) {
+                let (mut run, end) = run_with(&record, at);
+                assert_eq!(peek(&run, at, PAGE_SIZE), At::Record(header), "{at}");
+                assert_eq!(end_at(at, &header), end);
+                assert!(intact_at(&run, at, &header, 9) && !intact_at(&run, at, &header, 8));
+                assert_eq!(
+                    joined(&run, at, &header).as_deref(),
+                    Some(&record[..]),
+                    "{at}"
+                );
+                let (page, inside) = (end / PAGE_SIZE * PAGE_SIZE, end % PAGE_SIZE);
+                if page > 0 && inside > 0 {
+                    joint += 1;
+                    // A look-up in the last page begins behind it, and finds nothing there.
+                    assert!(is_marked(&run[page..]));
+                    assert_eq!(skip_gap(&run[page..], 0, PAGE_SIZE), PAGE_SIZE);
+                    if inside < PAGE_SIZE {
+                        run[end] = 3;
+                        assert_eq!(skip_gap(&run[page..], 0, PAGE_SIZE), inside);
+                        run[end] = 0;
+                    }
+                    // Only the run without its last page lacks something.
+                    assert!(!join(&mut run[..page].to_vec(), at, &header));
+                    assert!(joined(&run[..page], at, &header).is_none());
+                    assert_eq!(intact_at(&run[..page], at, &header, 9), header.has_answer());
+                    // Damage to the word that moved is seen.
+                    let mut bad = run.clone();
+                    bad[end - 4] ^= 1;
+                    let bytes = joined(&bad, at, &header).expect("it is all here");
+                    assert!(!(intact_at(&bad, at, &header, 9) && intact(&bytes, &header)));
+                }
+                for _ in 0..2 {
+                    assert!(join(&mut run, at, &header));
+                    assert_eq!(&run[at..at + record.len()], &record, "{at}");
+                }
+            }
+            let (longer, pages) = (header.flash_len() > header.flash_prefix(), len / PAGE_SIZE);
+            assert_eq!(
+                joint > 0,
+                longer,
+                "{joint} places with a mark, {pages} whole pages"
+            );
+        }
+    }
+
+    #[test]
+    fn a_damaged_mark_leads_nowhere() {
+        let mut page = vec![0; PAGE_SIZE];
+        page[8] = 3;
+        for after in 0..=u16::MAX {
+            page[..2].copy_from_slice(&[MARK, 0]);
+            page[2..4].copy_from_slice(&after.to_le_bytes());
+            let at = skip_gap(&page, 0, PAGE_SIZE);
+            assert!(at <= PAGE_SIZE && at.is_multiple_of(RECORD_ALIGN));
+            // No record begins with a mark.
+            assert!(
+                at > 0 || peek(&page, at, PAGE_SIZE) == At::Damaged,
+                "{after}"
+            );
         }
     }
 

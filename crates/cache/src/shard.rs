@@ -15,6 +15,7 @@
 //!   value.
 
 pub(crate) mod afar; // reads by other workers
+mod changes; // keys that were changed while a fill runs
 mod completions; // device completions
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
 mod emptying; // all items leave a page of DRAM
@@ -30,6 +31,7 @@ mod state; // what is asked about an item or a slot
 mod stay; // which items leave DRAM if nothing may be evicted
 mod store; // storing, deleting, marking
 mod sweep; // what is dead leaves the index
+mod upload; // a value goes to flash as it arrives
 mod unlink; // an item leaves the index
 mod upkeep; // work that is due without a command
 
@@ -50,6 +52,7 @@ use crate::stats::CacheStats;
 use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError};
 use crate::words::{Belongs, State};
 use restore::{Recovered, Restore};
+pub use upload::NewUpload;
 
 #[derive(Debug)]
 pub struct Shard {
@@ -72,6 +75,8 @@ pub struct Shard {
     /// Set after no page of DRAM was found that can be emptied, until that may have changed
     /// (`stay.rs`).
     shed_in_vain: bool,
+    /// The keys that were changed since a fill began, while it runs.
+    changes: Option<changes::Changes>,
     /// Number of the data directory, if there is one.
     id: u64,
     /// The state of this shard that another process can restore.
@@ -115,6 +120,8 @@ impl Shard {
             ));
         }
         let (mut logs, base, buffers) = make_logs(&config)?;
+        let uploads = upload::buffer_bytes(&config);
+        let buffers = buffers + uploads;
         let keeps_all = config.no_evict && !logs.is_empty();
         let largest = config.max_item.div_ceil(PAGE_SIZE) as u64;
         for log in logs.iter_mut().filter(|_| keeps_all) {
@@ -144,9 +151,18 @@ impl Shard {
         let item_pages = Arena::item_memory(memory);
         let item_page_bytes = Arena::item_page_bytes(item_pages * PAGE_SIZE);
         let memory = memory.saturating_sub(policy.bytes());
-        if config.max_item + ITEM_HEADER > memory / 2 && config.max_item > MAX_CHUNK {
+        if config.max_item + ITEM_HEADER > memory / 2
+            && config.max_item > MAX_CHUNK
+            && !upload::takes_largest(&config, &logs)
+        {
+            let more = match uploads {
+                0 => "more memory",
+                _ => {
+                    "more flash, of which each shard's part of a file must hold two such items, more memory"
+                }
+            };
             return Err(OpenError::new(format!(
-                "an item of {} bytes is more than half of the {memory} bytes that a shard has for items: give more memory or a smaller largest item",
+                "an item of {} bytes is more than half of the {memory} bytes that a shard has for items: give {more} or a smaller largest item",
                 config.max_item
             )));
         }
@@ -192,7 +208,7 @@ impl Shard {
         let number = config.shard as u8;
         let mut shard = Shard {
             dram: Dram::new(arena, policy, memory),
-            flash: Flash::new(number, logs, reclaim_frames, admitter),
+            flash: Flash::new(number, logs, reclaim_frames, uploads, admitter),
             stats: CacheStats::default(),
             now_ms: 0,
             now: 0,
@@ -203,6 +219,7 @@ impl Shard {
             emptied_in_vain: 0,
             crawler: sweep::Crawler::default(),
             shed_in_vain: false,
+            changes: None,
             index: made.index,
             config,
             id: belongs.id,

@@ -64,6 +64,10 @@ pub struct CacheStats {
     pub device_pauses: u64,
     pub device_pause_ms: u64,
     pub drops_index: u64,
+    /// Values that went to flash as they arrived, and those of them that were given up after they
+    /// had begun.
+    pub uploads: u64,
+    pub uploads_failed: u64,
     /// Bytes of records placed on flash, and bytes of the pages given to them. Their ratio is the
     /// page fill.
     pub page_fill_record_bytes: u64,
@@ -79,7 +83,7 @@ senko_io::counters! {
         reclaim_regions reinsertions admitted_bytes reinserted_bytes device_write_bytes
         slab_moves crawler_reclaimed drops_error flash_read_timeouts flash_misses_out
         device_write_pauses device_outages device_returns device_pauses
-        device_pause_ms drops_index page_fill_record_bytes page_fill_page_bytes
+        device_pause_ms drops_index uploads uploads_failed page_fill_record_bytes page_fill_page_bytes
 }
 
 /// Commands on items of one slab class, in DRAM or on flash, with memcached's names.

@@ -238,7 +238,6 @@ impl Stream {
     }
 }
 
-/// The read of one piece.
 #[derive(Debug)]
 pub struct PieceRead {
     log: usize,

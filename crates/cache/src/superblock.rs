@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"SENKODIR";
 const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
 /// Version of everything that a cache keeps for its next start, and of its flash files. There is
 /// only one version number, so the superblock's applies to all of them.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 const DEVICES_AT: usize = 144;
 const DEVICE_BYTES: usize = 16;
 /// Most flash files of one server.
@@ -32,7 +32,6 @@ pub struct Superblock {
     pub id: u64,
     /// Random number in the name of the folder in shared memory; 0: none was drawn yet.
     pub memory: u64,
-    /// Number of shards.
     pub shards: u32,
     /// Bytes of a region; 0 without flash.
     pub region: u64,
@@ -166,9 +165,6 @@ impl Superblock {
     }
 
     /// Decodes the superblock in a page.
-    ///
-    /// # Errors
-    /// See [`SuperblockError`].
     pub fn decode(page: &[u8]) -> Result<Superblock, SuperblockError> {
         let page = page.get(..PAGE_SIZE).ok_or(SuperblockError::Damaged)?;
         check(page, MAGIC)?;
@@ -246,9 +242,6 @@ pub struct DeviceLabel {
 
 impl DeviceLabel {
     /// Decodes the label in a page.
-    ///
-    /// # Errors
-    /// See [`SuperblockError`].
     pub fn decode(page: &[u8]) -> Result<DeviceLabel, SuperblockError> {
         let page = page.get(..PAGE_SIZE).ok_or(SuperblockError::Damaged)?;
         check(page, LABEL_MAGIC)?;
@@ -277,9 +270,6 @@ impl DeviceLabel {
     }
 
     /// Reads the label of a device.
-    ///
-    /// # Errors
-    /// See [`SuperblockError`].
     pub fn read(device: &dyn Device) -> Result<DeviceLabel, SuperblockError> {
         let mut buf = AlignedBuf::new(1);
         device.read(0, &mut buf, tag())?;
@@ -287,9 +277,6 @@ impl DeviceLabel {
     }
 
     /// Writes the label, durably.
-    ///
-    /// # Errors
-    /// The device's errors.
     pub fn write(&self, device: &dyn Device) -> Result<(), SuperblockError> {
         let mut buf = AlignedBuf::new(1);
         self.encode(&mut buf);

@@ -44,12 +44,27 @@ pub enum Want {
     Answer,
     /// The same, but it counts as no access.
     Peek,
-    /// Whether the key is there, and its [`Meta`]: reads the first page.
+    /// Whether the key is there, and its [`Meta`]: reads the first page, or two.
     Header,
     /// The item in DRAM, so that it can be changed.
     Resident,
     /// The key and [`Meta`] of whichever item is there ([`Shard::list`](crate::Shard::list)).
     Listed,
+}
+
+impl Want {
+    /// Pages of the first read of an item in this many pages (0: in more than a slot can count).
+    /// Head and key lie in the first page, but the only checksum of a small record covers all of
+    /// it, and it may lie in two.
+    #[inline]
+    pub(crate) fn pages(self, of_item: usize) -> usize {
+        match (self, of_item) {
+            (Want::Header | Want::Listed, 2) => 2,
+            (Want::Header | Want::Listed, _) => 1,
+            (_, 0) => FRAME_PAGES,
+            (_, pages) => pages,
+        }
+    }
 }
 
 /// The result of starting a fetch.
@@ -142,13 +157,49 @@ pub struct Done {
 /// [`Shard::concat`](crate::Shard::concat) or [`Shard::abort`](crate::Shard::abort).
 #[derive(Debug)]
 #[must_use]
-pub struct Draft {
+pub struct Draft(pub(crate) Body);
+
+/// The number of a value on its way to flash.
+pub(crate) type UploadId = u32;
+
+/// Where the value of a draft goes.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Item(Filling),
+    /// Straight to flash (`flash/upload.rs`).
+    Upload(UploadId),
+}
+
+/// An item in DRAM whose value is arriving.
+#[derive(Debug)]
+pub(crate) struct Filling {
     pub(crate) item: Handle,
     /// Bytes of the value so far.
     pub(crate) filled: usize,
     /// Where the next byte goes: a chunk of the item, and the offset in it.
     pub(crate) chunk: Handle,
     pub(crate) at: usize,
+}
+
+impl Draft {
+    /// Its item in DRAM. Only those commands ask that never upload ([`crate::Shard::upload`]).
+    pub(crate) fn item(&self) -> Handle {
+        match &self.0 {
+            Body::Item(filling) => filling.item,
+            Body::Upload(_) => unreachable!("an upload is stored as it is"),
+        }
+    }
+}
+
+/// How far the value of a draft is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It can be stored.
+    Here,
+    /// Its last bytes are being written to flash.
+    Writing,
+    /// It can't be stored any more: a write failed, the log has come round, or there was a flush.
+    Failed,
 }
 
 /// Why memory was not allocated.
@@ -197,6 +248,8 @@ pub enum Pinned {
     Little,
     /// Half at most.
     Much,
+    /// Half at most, and answers wait for it.
+    Wanted,
     /// More than half.
     TooMuch,
 }

@@ -32,7 +32,6 @@ const AT_CRC: usize = 10;
 const AT_LIVE: usize = 11;
 const AT_FLUSHES: usize = 12;
 const AT_LOG: usize = 16;
-/// Words of a log.
 const LOG_WORDS: usize = 4;
 
 /// The part of an index that follows from its planned sizes. It stays fixed as long as its slots
@@ -184,13 +183,13 @@ impl State {
     pub fn set_log(&self, n: usize, word: LogWord, position: u64) {
         self.set(AT_LOG + n * LOG_WORDS + word as usize, position);
     }
-    /// First page of a region at which a record starts. Regions are numbered across all logs.
-    /// `None` if the word is damaged.
+    /// The word of a region (`flash/log/ahead.rs`). Regions are numbered across all logs. `None` if
+    /// it is damaged.
     pub fn region(&self, n: usize) -> Option<u32> {
         Some(self.get(self.regions_at + n)? as u32)
     }
-    pub fn set_region(&self, n: usize, first_record: u32) {
-        self.set(self.regions_at + n, u64::from(first_record));
+    pub fn set_region(&self, n: usize, word: u32) {
+        self.set(self.regions_at + n, u64::from(word));
     }
     /// Chunk and size step of a segment of the index; `None` if the word is damaged.
     pub fn segment(&self, n: usize) -> Option<(Handle, u8)> {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use self::formats::Format;
 use crate::process::{Interrupted, stop_on_signals};
 use crate::progress::Bar;
-use crate::units::{limit, within};
+use crate::units::{counted, limit, within};
 mod formats; // what load reads and dump writes
 mod rows; // a record, and the lines that readers share
 mod berkeley; // db_dump's
@@ -168,6 +168,9 @@ enum Command {
         /// Most records of a transaction, which also ends at 1 MiB
         #[arg(value_name = "N", long, default_value_t = 1000, value_parser = |text: &str| within(text, 1, u32::MAX))]
         batch: u32,
+        /// Loads records that expire, as senko store dump writes them, as records that stay
+        #[arg(long)]
+        drop_expiry: bool,
     },
     /// Writes the records of all tables, or of one, as of one moment
     #[command(after_help = "Examples:\n  \
@@ -270,6 +273,17 @@ impl Place {
         }
     }
 
+    /// Whether there is no file yet.
+    fn is_absent(&self) -> bool {
+        self.file.symlink_metadata().is_err()
+    }
+
+    /// Removes a database that was made for nothing, while it is locked. If it can't be removed, it
+    /// stays: a failure is reported anyway.
+    fn remove(&self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+
     fn options(&self, create: bool) -> Options {
         Options {
             create,
@@ -360,7 +374,7 @@ fn run(command: &Command) -> Result<bool> {
             if key.len() > MAX_KEY_BYTES {
                 bail!("{}", senko_dbm::DbmError::KeyTooLong(key.len()));
             }
-            let absent = place.file.symlink_metadata().is_err();
+            let absent = place.is_absent();
             let db = place.write(true)?;
             // Another process may have made it meanwhile.
             let is_new = absent && db.tables().is_empty();
@@ -368,8 +382,7 @@ fn run(command: &Command) -> Result<bool> {
                 .create_table(place.name())
                 .and_then(|table| db.run(Durability::Synced, |tx| tx.put(&table, &key, &value)));
             if put.is_err() && is_new {
-                // It is still locked. If it can't be removed, it stays: the failure is reported.
-                let _ = std::fs::remove_file(&place.file);
+                place.remove();
             }
             put.and_then(|()| db.close())
                 .map_err(|error| place.told(&error))?;
@@ -402,9 +415,11 @@ fn run(command: &Command) -> Result<bool> {
             format,
             whole,
             batch,
+            drop_expiry,
         } => {
             let batch = (!whole).then_some(*batch as usize);
-            bulk::load(place, input.as_deref(), *format, batch, &mut out)?
+            let input = input.as_deref();
+            bulk::load(place, input, *format, batch, *drop_expiry, &mut out)?
         }
         Command::Dump { place, format, to } => bulk::dump(place, *format, to.as_deref(), &mut out)?,
         Command::Backup { place, to } => copied(place, Some(to), &mut out, |progress| {
@@ -582,7 +597,8 @@ fn copied(
             "" => writeln!(out, "lost: {why}")?,
             _ => writeln!(
                 out,
-                "lost in table {table:?}, which misses {missing} records: from {from} to {to}: {why}"
+                "lost in table {table:?}, which misses {}: from {from} to {to}: {why}",
+                counted(missing, "record")
             )?,
         }
     }
@@ -597,7 +613,10 @@ fn copied(
         let to = to.map_or(String::new(), |to| format!(" to {}", to.display()));
         writeln!(
             out,
-            "{tables} tables, {records} records, {bytes} bytes written{to}"
+            "{}, {}, {} written{to}",
+            counted(tables, "table"),
+            counted(records, "record"),
+            counted(bytes, "byte")
         )?;
     }
     Ok(report.lost.is_empty())
@@ -626,7 +645,11 @@ fn verify(place: &Place, out: &mut impl Write) -> Result<bool> {
         let (tables, pages, records) = (report.tables, report.pages, report.records);
         writeln!(
             out,
-            "{tables} tables, {pages} pages and {records} records read, {problems} problems"
+            "{}, {} and {} read, {}",
+            counted(tables, "table"),
+            counted(pages, "page"),
+            counted(records, "record"),
+            counted(problems as u64, "problem")
         )?;
     }
     Ok(problems == 0)

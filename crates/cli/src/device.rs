@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use senko_io::{Output, bar, exact_size, tell, undo};
-use senko_plan::device::fit::{Fit, fit};
+use senko_plan::device::fit::{Fit, fit, off_by};
 use senko_plan::device::{
     FileTarget, Found, LEAST, Mapping, Measured, SimulatedTarget, Target, measure,
 };
@@ -20,6 +20,8 @@ use senko_ssd::engine_device::SimulatedDevice;
 use senko_ssd::profile::{DEFAULT, Profile};
 use senko_workload::units::count;
 use serde_json::json;
+
+use crate::existing::Existing;
 
 /// Arguments of `senko device`.
 #[derive(Args, Debug)]
@@ -54,6 +56,8 @@ pub struct DeviceArgs {
     /// The profile that has what a host can't see: capacity, cells, buffers [default: nvme-512gb]
     #[arg(long, value_name = "PROFILE", requires = "write_profile")]
     like: Option<String>,
+    #[command(flatten)]
+    existing: Existing,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -74,7 +78,7 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
     undo::on_signals();
     let named = Path::new(&args.target);
     for path in args.svg.iter().chain(&args.write_profile) {
-        Output::check(path, &[named])?;
+        args.existing.check(path, &[named])?;
     }
     let like = args.like.as_deref().unwrap_or(DEFAULT);
     let like = match args.write_profile {
@@ -122,12 +126,7 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         Some(like) => Some(fit(&measured, like)?),
         None => None,
     };
-    if let Some(off) = fitted.as_ref().map(Fit::distance).filter(|off| *off > NEAR) {
-        notes.push(format!(
-            "A figure of the profile is off by {off:.1} times: the drive is unlike the profile that \
-             it is fitted from, and --like names another."
-        ));
-    }
+    notes.extend(fitted.as_ref().and_then(unlike));
     if senko_io::say::terminal() {
         bar!("\r\x1b[K");
     }
@@ -151,6 +150,28 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
     Ok(())
 }
 
+/// What is wrong with a fitted profile, if anything.
+fn unlike(fit: &Fit) -> Option<String> {
+    let time = |ns: f64| Unit::Nanoseconds.show(ns);
+    let each = |(name, wanted, found): (&str, f64, f64)| {
+        let times = off_by(wanted, found);
+        format!(
+            "{name} {} in the profile and {} measured ({times:.1} times)",
+            time(found),
+            time(wanted)
+        )
+    };
+    let off: Vec<String> = fit.off(NEAR).into_iter().map(each).collect();
+    (!off.is_empty()).then(|| {
+        format!(
+            "The profile is off: {}. If anything else used the drive meanwhile, measure again \
+             when it is idle. If not, the drive is unlike the profile that this one is fitted \
+             from, and --like names another.",
+            off.join(", ")
+        )
+    })
+}
+
 /// A profile's file, which begins with its source: what was measured, and what a simulated drive of
 /// it gives.
 fn profile(target: &str, like: &str, mut fit: Fit) -> Result<String> {
@@ -164,8 +185,11 @@ fn profile(target: &str, like: &str, mut fit: Fit) -> Result<String> {
     }
     text += &format!(
         "#\n# Not measured, and as in {like}: capacity and spare room, cells and their wear, \
-         erases, buffers.\n"
+         erases, buffers, writes with many under way.\n"
     );
+    if let Some(note) = unlike(&fit) {
+        text += &format!("#\n# {note}\n");
+    }
     fit.profile.name = "fitted".to_owned();
     fit.profile.source = format!("fitted to a measurement of {target}, from {like}");
     let profile = toml::to_string(&fit.profile).context("a profile that is not TOML")?;

@@ -337,7 +337,7 @@ impl Meaning {
         // `senko serve`.
         let listen = std::mem::take(&mut options.listen);
         let mut settings = options.settings().or_else(|e| usage(format!("{e:#}")))?;
-        settings.drop_in = true;
+        (settings.drop_in, settings.raise_max_item) = (true, false);
         if let Some(tls) = &mut settings.tls {
             tls.write_kib.get_or_insert(WRITE_KIB);
         }

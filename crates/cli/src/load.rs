@@ -7,7 +7,6 @@
 //! reached. Figures measured until then are still printed.
 
 mod results; // for machines
-mod tls; // options of TLS
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,12 +17,14 @@ use clap::{Args, ValueEnum};
 use senko_io::bar;
 use senko_io::say::time_left;
 use senko_load::{
-    Amount, Changes, Gaps, Gather, KeyCount, Login, Pace, Part, Requests, Second, Settings, Step,
-    Stretch, Target, Watch, Wire,
+    Amount, Changes, Gaps, Gather, KeyCount, Pace, Part, Requests, Second, Settings, Step, Stretch,
+    Target, Watch, Wire,
 };
 use senko_workload::units::{count, rate, share, time, time_above_zero};
 use senko_workload::{KeyShape, Popularity, ValueLen};
 
+use crate::client::{LoginArgs, TlsArgs};
+use crate::existing::Existing;
 use crate::out;
 use crate::process::{self, Interrupted};
 use crate::units::{Bytes, Io, at_least_one, some_bytes, whole_seconds};
@@ -113,29 +114,9 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N[:US]", value_parser = gather, help_heading = "Connections")]
     gather: Option<Gather>,
     #[command(flatten)]
-    tls: tls::TlsArgs,
-    /// Log in as this user, with --password-file or --password
-    #[arg(long, value_name = "NAME", requires = "secret", help_heading = "Connections",
-        value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    user: Option<String>,
-    /// File whose first line is the user's password
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "user",
-        group = "secret",
-        help_heading = "Connections"
-    )]
-    password_file: Option<PathBuf>,
-    /// The user's password; other users of this machine can see it in the list of processes
-    #[arg(
-        long,
-        value_name = "TEXT",
-        requires = "user",
-        group = "secret",
-        help_heading = "Connections"
-    )]
-    password: Option<String>,
+    tls: TlsArgs,
+    #[command(flatten)]
+    login: LoginArgs,
 
     /// Write every key once
     #[arg(long, help_heading = "Steps")]
@@ -296,6 +277,8 @@ pub struct LoadArgs {
     /// form, in microseconds
     #[arg(long, value_name = "DIR", help_heading = "Results")]
     histograms: Option<PathBuf>,
+    #[command(flatten)]
+    existing: Existing,
     /// One JSON object a line on stdout, and nothing else
     #[arg(long, help_heading = "Results")]
     json: bool,
@@ -353,25 +336,6 @@ impl LoadArgs {
             steps.push(Step::ReadBack);
         }
         steps
-    }
-
-    fn login(&self) -> Result<Option<Login>> {
-        let Some(user) = self.user.clone() else {
-            return Ok(None);
-        };
-        if user.contains(char::is_whitespace) {
-            bail!("--user \"{user}\": a user's name has no space");
-        }
-        let password = match (&self.password, &self.password_file) {
-            (Some(password), _) => password.clone(),
-            (None, Some(file)) => {
-                let text = std::fs::read_to_string(file)
-                    .map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
-                text.lines().next().unwrap_or_default().to_owned()
-            }
-            (None, None) => String::new(),
-        };
-        Ok(Some(Login { user, password }))
     }
 
     fn reads_back(&self) -> bool {
@@ -433,7 +397,7 @@ impl LoadArgs {
         Ok(Settings {
             target: self.server.clone(),
             tls: self.tls.options(),
-            login: self.login()?,
+            login: self.login.login()?,
             wire: match self.protocol {
                 ProtocolName::Classic => Wire::Classic,
                 ProtocolName::Meta => Wire::Meta,
@@ -474,7 +438,7 @@ pub fn main(args: LoadArgs) -> Result<()> {
     let settings = args.settings()?;
     senko_load::check(&settings)?;
     if let Some(folder) = &args.histograms {
-        results::make_folder(folder)?;
+        results::make_folder(folder, args.existing)?;
     }
     process::raise_open_files(settings.connections, settings.threads)?;
     let mut shown = Shown {

@@ -7,9 +7,13 @@
 
 #![deny(unsafe_code)]
 
+mod client; // TLS and login of commands that are clients
+mod ctl; // asks a running server
 mod dbm; // the transactional DBM
 mod device; // a device, measured
 mod dropin; // the meaning of memcached's options
+mod existing; // --force, for files that results replace
+mod fill; // a server is filled from another
 mod getopt; // parses a command line as memcached does
 mod load; // the load generator
 mod machine; // memory and cores, for the defaults
@@ -27,6 +31,7 @@ mod together; // options of `senko serve` that have no effect with others
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod texts; // tests of the command line as a whole
+mod transfer; // a server's items into a dump, and back
 mod units; // sizes, rates and words that options and the TOML file share
 
 use std::io::{Read, Write};
@@ -50,6 +55,8 @@ const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), env!("SENKO_COMMIT"));
     name = "senko",
     version = BUILD,
     about = "Key-value software made for flash memory",
+    // As wide as a terminal is at least, also when piped: examples are written for this width.
+    max_term_width = 80,
     after_help = "Examples:\n  \
         senko serve              a cache on 127.0.0.1:11211, its flash in ./senko-data\n  \
         senko serve -m 256 --flash /mnt/nvme/cache:100g -t 4 -l 0.0.0.0\n  \
@@ -70,6 +77,12 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Loads and checks any memcached-compatible server
     Load(Box<load::LoadArgs>),
+    /// Asks and changes a running server on this machine: status, set, fill, drain
+    Ctl(ctl::CtlArgs),
+    /// Dumps a running server's items, with values, into a file or a pipe
+    Dump(transfer::DumpArgs),
+    /// Restores a dump into a running server
+    Restore(transfer::RestoreArgs),
     /// The unordered store: puts, gets, loads, dumps, checks and measures
     Store(Box<store::StoreArgs>),
     /// The transactional DBM: puts, gets, ranges, loads, dumps, checks and measures
@@ -105,7 +118,7 @@ fn run() -> ExitCode {
             // Help and version go to stdout and succeed; clap knows which of these it is.
             let printed = error.print();
             if !error.use_stderr()
-                && let Err(why) = out::seen(printed)
+                && let Err(why) = out::seen(out::present().and(printed))
             {
                 return refused(&anyhow::Error::from(why).context("cannot write to stdout"));
             }
@@ -119,6 +132,9 @@ fn run() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::main(*args),
         Command::Load(args) => load::main(*args),
+        Command::Ctl(args) => ctl::main(&args),
+        Command::Dump(args) => transfer::dump(&args),
+        Command::Restore(args) => transfer::restore(&args),
         // Its exit codes distinguish the answer "no" from a failure.
         Command::Store(args) => return store::main(*args),
         Command::Dbm(args) => return dbm::main(&args),

@@ -130,7 +130,7 @@ fn page(
 }
 
 /// The files of commands: pairs of a name and its meaning behind the command.
-const FILES: [&[&str]; 3] = [
+const FILES: [&[&str]; 4] = [
     &[
         "senko-serve",
         "/etc/senko/senko.toml",
@@ -142,6 +142,7 @@ const FILES: [&[&str]; 3] = [
         "/dev/shm/senko-*",
         "with --data-dir: items and index",
     ],
+    &["senko-dump", "FILE.part", "a dump that is not complete"],
     &[
         "senko-store",
         "FILE.part",

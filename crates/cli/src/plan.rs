@@ -4,9 +4,9 @@
 mod ratios; // flash for each byte of DRAM
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use senko_cache::Footprint;
 use senko_io::exact_size;
@@ -20,6 +20,7 @@ use senko_plan::{Table, short};
 use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
 use senko_ssd::lifetime::{LONGEST_YEARS, show_years};
+use senko_ssd::trace::{Reader, TraceSpec};
 use senko_workload::units::{count, number, rate, share};
 use senko_workload::zipf::MAX_EXPONENT;
 use serde_json::json;
@@ -196,6 +197,13 @@ struct Population {
     sizes: Vec<u64>,
 }
 
+/// The format of a file that is no trace of keys, if it is one of requests to a drive.
+fn block_format(path: &Path) -> Option<&'static str> {
+    let mut requests = Reader::open(path, &TraceSpec::default()).ok()?;
+    requests.next()?.ok()?;
+    Some(requests.format().name())
+}
+
 /// Runs `senko plan`.
 pub fn main(args: &PlanArgs) -> Result<()> {
     let premises = ratios::premises(args);
@@ -305,7 +313,10 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         ]);
     }
     let followed = if curve.times > 1.0 {
-        format!("simulated in groups of at most {}", short(curve.times))
+        format!(
+            "simulated in groups of at most {} items",
+            short(curve.times)
+        )
     } else {
         format!("{:.1} % of the items were followed", curve.share * 100.0)
     };
@@ -328,7 +339,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     } else {
         writeln!(
             out,
-            "  flash  {} ({}), with {} written a day ({}; {} to its cells) at {} requests a second: {} at {} cycles\n  \
+            "  flash  {} ({}), with {} written a day ({}; {} to its cells) at {} requests a second: {} at {} cycles a block\n  \
              for {YEARS:.0} years: a drive of {}, or one rated for {} of writes",
             bytes(chosen.flash),
             within(bounds.flash),
@@ -350,7 +361,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     write!(
         out,
         "  DRAM   {} ({}), of which {} index the items\n  \
-         price  {} ({} to {}), or {} with the drive for {YEARS:.0} years; all in DRAM it would be {}{cheaper}\n  \
+         price  {} ({} to {}), or {} with the drive for {YEARS:.0} years; all in DRAM it would be {}{cheaper}; in the currency of \
+         --dram-price and --flash-price\n  \
          error  a filled server's hits are within {} points of 100, and its writes within {:.0} %; \
          what is in brackets is for so many fewer and more\n{cliff}\n{}",
         bytes(chosen.dram),
@@ -466,7 +478,14 @@ impl Population {
             "{} is a folder, and no trace",
             trace.display()
         );
-        let mut requests = from_trace(trace)?;
+        let mut requests = from_trace(trace).map_err(|error| match block_format(trace) {
+            Some(format) => anyhow!(
+                "{} is a trace of blocks ({format}), for senko ssd run; a plan needs one of keys, \
+                 such as lines of key,op,size",
+                trace.display()
+            ),
+            None => error,
+        })?;
         let curve = |requests, basis| Curve::of_policy(policy, requests, basis, 0, (FOLLOWED, 1));
         let Some(sizes) = &mut requests.sizes else {
             return Population::of_one_size(curve(&requests, Basis::Objects), args.bytes);

@@ -169,7 +169,6 @@ impl User {
         }))
     }
 
-    /// Its name.
     pub fn name(&self) -> Cow<'_, str> {
         self.name.to_string_lossy()
     }
@@ -239,6 +238,14 @@ impl Signals {
                 _ => Signal::Hangup,
             };
         }
+    }
+}
+
+/// Asks this process to stop, as a supervisor does.
+pub fn ask_to_stop() {
+    // SAFETY: takes no memory. The signal goes to this process, which waits for it.
+    unsafe {
+        libc::kill(libc::getpid(), libc::SIGTERM);
     }
 }
 
@@ -403,6 +410,22 @@ pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
+/// A pid file takes the place of a link or of another pid file, but not of a device or of data.
+fn check_replaced(path: &Path) -> io::Result<()> {
+    let is_free = match path.symlink_metadata() {
+        Err(_) => true,
+        Ok(meta) if meta.is_file() && meta.len() < 32 => std::fs::read_to_string(path)
+            .is_ok_and(|text| text.trim().bytes().all(|byte| byte.is_ascii_digit())),
+        Ok(meta) => meta.is_symlink(),
+    };
+    match is_free {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "what lies there is no pid file, and would be replaced: name another file",
+        )),
+    }
+}
+
 /// A file with the process's number, removed at the end.
 ///
 /// The file may name another server that runs. Its file stays until this server's start is sure;
@@ -444,6 +467,8 @@ impl PidFile {
         draft.push(".tmp");
         let draft = Path::new(&draft);
         let write = || {
+            check_replaced(&self.path)?;
+            check_replaced(draft)?;
             write_new(draft, &own_number())?;
             let made = draft.symlink_metadata()?;
             let renamed = std::fs::rename(draft, &self.path);
@@ -491,6 +516,8 @@ fn running_server(path: &Path) -> Option<u32> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     /// The number of the option would be another's if the library numbered them anew.
@@ -518,6 +545,31 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
         drop(file);
         assert!(!pid.exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// As root, `-P /dev/null` replaced the device by a file, and removed that at the end.
+    #[test]
+    fn a_pid_file_replaces_no_device_and_no_data() {
+        let dir = std::env::temp_dir().join(format!("senko-pidd-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("folder")).unwrap();
+        let fifo = std::ffi::CString::new(dir.join("fifo").into_os_string().into_vec()).unwrap();
+        // SAFETY: the name ends with a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        std::fs::write(dir.join("data"), "17 and 4\n").unwrap();
+        for name in ["fifo", "data", "folder"] {
+            let before = dir.join(name).symlink_metadata().unwrap();
+            let why = format!("{:#}", PidFile::begin(&dir.join(name)).unwrap_err());
+            assert!(why.contains("is no pid file"), "{why}");
+            let after = dir.join(name).symlink_metadata().unwrap();
+            assert_eq!(after.ino(), before.ino());
+        }
+        assert_eq!(std::fs::read(dir.join("data")).unwrap(), b"17 and 4\n");
+        for text in ["", "4\n", "99999999"] {
+            std::fs::write(dir.join("pid"), text).unwrap();
+            drop(PidFile::begin(&dir.join("pid")).unwrap());
+            assert!(!dir.join("pid").exists());
+        }
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

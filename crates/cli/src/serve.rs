@@ -174,6 +174,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     };
     start_log(settings.verbosity, around.log_format);
     settings.on_verbosity = Some(change_log);
+    settings.on_drained = Some(process::ask_to_stop);
     let signals = Signals::block();
     let service = Arc::new(Service::from_env());
     let patience = service.patience();
@@ -375,6 +376,7 @@ fn stop_json(ended: &Result<StopReport, ServerError>, took: Option<Duration>) ->
 fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<()> {
     let optional = [
         &mut settings.unix_socket,
+        &mut settings.ctl,
         &mut settings.data_dir,
         &mut settings.auth_file,
         &mut settings.sasl_file,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Standard input, for the commands that read it. One that was closed (`<&-`) is an error.
+//! Standard input, for the commands that read it. One that was closed (`<&-`) is an error, and so
+//! is a closed standard output for those that write to it.
 //!
 //! Before `main` the standard library opens /dev/null in place of a closed standard stream. A read
-//! then returns nothing, as if the input were empty. So this file checks the stream before that.
+//! then returns nothing, as if the input were empty, and a write loses what it writes. So this file
+//! checks the streams before that.
 
 #![allow(unsafe_code)]
 
@@ -16,8 +18,11 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn look() {
     // SAFETY: asks for the flags of a descriptor, and takes no memory.
-    let flags = unsafe { libc::fcntl(libc::STDIN_FILENO, libc::F_GETFD) };
-    CLOSED.store(flags < 0, Ordering::Relaxed);
+    let closed = |stream| unsafe { libc::fcntl(stream, libc::F_GETFD) } < 0;
+    CLOSED.store(closed(libc::STDIN_FILENO), Ordering::Relaxed);
+    if closed(libc::STDOUT_FILENO) {
+        crate::out::set_absent();
+    }
 }
 
 // SAFETY: the C library calls what is in this section, one after the other, before `main`. The

@@ -111,6 +111,23 @@ fn every_command_has_examples_that_fit_a_terminal() {
     }
 }
 
+/// Piped, the help of `senko serve` had 32 lines of more than 80 columns, and in a terminal of 80
+/// columns some lines broke within words.
+#[test]
+fn no_help_is_wider_than_80_columns() {
+    let mut root = Cli::command();
+    root.build();
+    let mut all = Vec::new();
+    walk(&root, "", &mut all);
+    for (name, mut command) in all {
+        for help in [command.render_help(), command.render_long_help()] {
+            for line in help.to_string().lines() {
+                assert!(line.chars().count() <= 80, "{name}: {line}");
+            }
+        }
+    }
+}
+
 /// The reference of the server's options has a row for each, with the default that the help says.
 #[test]
 fn the_page_of_options_has_them_all() {

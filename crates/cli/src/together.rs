@@ -19,6 +19,7 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
         (options.admission.is_some(), "--admission"),
         (options.flash_write_budget.is_some(), "--flash-write-budget"),
         (options.promote_after.is_some(), "--promote-after"),
+        (options.stream_over.is_some(), "--stream-over"),
         (options.stall.is_some(), "--stall"),
         (options.no_reinsert == Some(true), "--no-reinsert"),
         (options.discard == Some(true), "--discard"),
@@ -30,6 +31,7 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
     let no_evict = options.disable_evictions == Some(true);
     for (given, option) in [
         (options.admission.is_some(), "--admission"),
+        (options.stream_over.is_some(), "--stream-over"),
         (options.no_reinsert == Some(true), "--no-reinsert"),
     ] {
         pair(given, option, no_evict && !no_flash, "with -M");
@@ -37,6 +39,19 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
     // Without flash, no item leaves DRAM for it.
     let stays = no_evict && no_flash;
     pair(options.policy.is_some(), "--policy", stays, "with -M");
+    let no_fill = options.fill.fill_from.is_none();
+    let fill = &options.fill;
+    for (given, option) in [
+        (fill.fill_rate.is_some(), "--fill-rate"),
+        (fill.fill_user.is_some(), "--fill-user"),
+        (fill.fill_password_file.is_some(), "--fill-password-file"),
+        (fill.fill_tls == Some(true), "--fill-tls"),
+        (fill.fill_tls_ca.is_some(), "--fill-tls-ca"),
+        (fill.fill_tls_name.is_some(), "--fill-tls-name"),
+        (fill.fill_tls_cert.is_some(), "--fill-tls-cert"),
+    ] {
+        pair(given, option, no_fill, "without --fill-from");
+    }
     let no_socket = options.unix_socket.is_none();
     pair(
         options.unix_mask.is_some(),

@@ -30,7 +30,12 @@ pub fn show_size(bytes: u64) -> String {
             };
         }
     }
-    format!("{bytes} bytes")
+    counted(bytes, "byte")
+}
+
+/// `1 row`, `2 rows`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A size in bytes, which are also what a plain number means.
@@ -194,6 +199,22 @@ impl FromStr for WriteBudget {
             bytes_per_second,
             burst,
         }))
+    }
+}
+
+/// Bytes a second: `32m/s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRate(pub u64);
+
+impl FromStr for ByteRate {
+    type Err = String;
+    fn from_str(text: &str) -> Result<ByteRate, String> {
+        match units::byte_rate(text) {
+            Ok((bytes, Some(seconds))) if bytes / seconds > 0 => Ok(ByteRate(bytes / seconds)),
+            _ => Err(format!(
+                "\"{text}\" is not a rate of a byte a second or more; write bytes and a time, such as 32m/s"
+            )),
+        }
     }
 }
 

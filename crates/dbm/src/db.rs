@@ -136,6 +136,10 @@ pub struct Database {
 const FEW_ATTEMPTS: u32 = 3;
 const MOST_ATTEMPTS: u32 = 100;
 
+/// Tries of [`Database::run`]. The tenth commits, unless the closure itself commits what it reads,
+/// or pauses in each turn.
+const MOST_TRIES: u32 = 100;
+
 fn close(core: &Arc<Core>) -> Result<(), DbmError> {
     core.latch.check()?;
     let clean = {
@@ -461,7 +465,9 @@ impl Database {
     /// Runs a transaction, repeatedly while it conflicts with others, and commits it.
     ///
     /// # Errors
-    /// The error of `work`, or of the commit; never [`DbmError::Conflict`].
+    /// The error of `work`, or of the commit. [`DbmError::Conflict`] after a hundred tries, which
+    /// happens if `work` itself commits changes of what its transaction reads, by another handle
+    /// of the database.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -480,7 +486,7 @@ impl Database {
         durability: Durability,
         mut work: impl FnMut(&mut Transaction) -> Result<T, DbmError>,
     ) -> Result<T, DbmError> {
-        loop {
+        for _ in 0..MOST_TRIES {
             let mut tx = self.begin();
             let done = match work(&mut tx) {
                 Ok(done) => done,
@@ -493,6 +499,7 @@ impl Database {
                 Err(error) => return Err(error),
             }
         }
+        Err(DbmError::Conflict)
     }
 
     /// A snapshot of everything committed so far, which later commits do not change.
@@ -560,7 +567,9 @@ impl Database {
         Stats {
             file_bytes: core.space.stored_pages() * page,
             live_bytes: live * page,
-            free_bytes: core.space.free() as u64 * crate::disk::space::SEGMENT * page,
+            free_bytes: (core.space.free() + core.space.loose()) as u64
+                * crate::disk::space::SEGMENT
+                * page,
             log_bytes: match self.inner.read_only {
                 true => 0,
                 false => core.log.lock().behind().replay * page,

@@ -33,7 +33,6 @@ impl Folder {
         Folder(path)
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

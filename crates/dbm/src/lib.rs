@@ -57,7 +57,7 @@ pub use db::transaction::Transaction;
 pub use db::verify::VerifyReport;
 pub use db::{Database, Stats};
 pub use error::DbmError;
-pub use options::{Durability, Options, Pause};
+pub use options::{Durability, Options, Pause, Units};
 pub use records::blob::MAX_VALUE_BYTES;
 pub use records::changes::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
 pub use records::table::Table;

@@ -16,7 +16,7 @@ use crate::disk::images::Images;
 use crate::disk::log::{GROUP_HEAD, Group, GroupHead, Log, Position, Scan, append_bytes, hole};
 use crate::disk::maps::{CHUNK, Maps};
 use crate::disk::mark::{self, Mark};
-use crate::disk::space::{SEGMENT, Space, write_zeros};
+use crate::disk::space::{SEGMENT, Space, Use, write_zeros};
 use crate::disk::superblock::{COPIES, Superblock};
 use crate::disk::tail::{self, Half};
 use crate::disk::wear::Wear;
@@ -94,7 +94,7 @@ pub(crate) fn open(
     };
     let record = checkpoint_of(&*device, &superblock)?;
     let mark = marks.of(record.database);
-    let space = Arc::new(Space::new(Arc::clone(&device), options.max_bytes));
+    let space = Arc::new(Space::new(Arc::clone(&device), &options));
     space
         .started
         .store(superblock.checkpoint, Ordering::Release);
@@ -199,8 +199,8 @@ fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
 /// Writes the first checkpoint of an empty database.
 fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmError> {
     write_zeros(&**device, 0, FIRST_PAGES).map_err(DbmError::io("writing the first pages"))?;
-    let space = Arc::new(Space::new(Arc::clone(device), options.max_bytes));
-    let first = space.take(0, 0)?;
+    let space = Arc::new(Space::new(Arc::clone(device), options));
+    let first = space.take(0, 0, Use::Log)?;
     debug_assert_eq!(first, 1, "the log begins in the lowest segment");
     let database = draw();
     let mut log = Log::new(device, &space, Position::START, None, life(), database);

@@ -13,6 +13,27 @@ use crate::error::DbmError;
 #[doc(hidden)]
 pub type Pause = Arc<dyn Fn(u32) + Send + Sync>;
 
+/// Pages of an erase unit. Space is taken, and emptied, by as many neighbouring segments as are one
+/// erase block of a drive, if it can be.
+pub(crate) const UNIT: u64 = 256;
+
+/// Pages of an erase unit, and how many units a database has that is written by whole units.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Units {
+    pub pages: u64,
+    pub least: u64,
+}
+
+impl Default for Units {
+    fn default() -> Units {
+        Units {
+            pages: UNIT,
+            least: 32,
+        }
+    }
+}
+
 /// Settings of an opening.
 ///
 /// ```
@@ -21,8 +42,9 @@ pub type Pause = Arc<dyn Fn(u32) + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// DRAM for pages of trees, in bytes; at least 1 MiB. Changed pages that no checkpoint has
-    /// written stay in DRAM in addition.
+    /// DRAM for pages of trees, in bytes; at least 1 MiB. Changed pages stay in DRAM until a
+    /// checkpoint has written them, which is due when they are as many. Other pages have at least a
+    /// quarter of these bytes in addition.
     pub cache_bytes: usize,
     /// Most bytes of a transaction: its writes, and the keys and ranges that it read.
     pub transaction_bytes: usize,
@@ -31,8 +53,9 @@ pub struct Options {
     /// returns [`DbmError::SnapshotExpired`]. Snapshots keep no such keys.
     pub overlap_bytes: u64,
     /// Checkpoints keep the log that recovery would read below this many bytes, or a part of the
-    /// live bytes if that is more: 27 %, and up to 60 % if a leaf has few records. At least 256
-    /// KiB. A larger value means a longer recovery, larger files and fewer writes.
+    /// live bytes if that is more: 27 % (from 32 MiB on 45 %), and up to 60 % if a leaf has few
+    /// records. At least 256 KiB. A larger value means a longer recovery, larger files and fewer
+    /// writes.
     pub log_bytes: u64,
     /// The most bytes of the file; `None`: as many as the file system gives.
     pub max_bytes: Option<u64>,
@@ -49,6 +72,9 @@ pub struct Options {
     pub threads: usize,
     /// Records what reaches the device.
     pub recorder: Option<Arc<Recorder>>,
+    /// For tests: smaller ones than a drive has.
+    #[doc(hidden)]
+    pub units: Units,
     /// For tests: called at each step of validation.
     #[doc(hidden)]
     pub pause: Option<Pause>,
@@ -67,6 +93,7 @@ impl Default for Options {
             mode: None,
             threads: 1,
             recorder: None,
+            units: Units::default(),
             pause: None,
         }
     }

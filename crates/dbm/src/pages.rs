@@ -172,7 +172,6 @@ impl Pages {
         }
     }
 
-    /// A page as of a commit.
     pub fn page_at(&self, id: u32, commit: u64) -> Result<Arc<Page>, DbmError> {
         let newest = self.words.get(id).map(|word| word.load());
         if let Some(Some(version)) = newest.as_deref() {

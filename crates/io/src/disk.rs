@@ -33,8 +33,8 @@ pub(crate) struct DiskOp {
     done: u64,
     retries: u8,
     other_way: bool,
-    /// The registered buffer that contains `address`, for a read.
-    pub(crate) registered: Option<u16>,
+    /// Where the frame of a read ends among all frames.
+    pub(crate) frame_end: Option<usize>,
     frame: Option<PageBuf>,
     source: Option<Arc<AlignedBuf>>,
     /// When it was submitted to the device.
@@ -204,14 +204,14 @@ impl Core {
     ) -> u32 {
         let bytes = request.pages * PAGE_SIZE as u64;
         let mut address = std::ptr::null_mut();
-        let mut registered = None;
+        let mut frame_end = None;
         if let Some(frame) = &frame {
             assert!(
                 frame.len() as u64 >= bytes,
                 "the frame holds the pages asked for"
             );
             address = frame.start();
-            registered = self.frames.register_index(frame);
+            frame_end = self.frames.end_of(frame);
         }
         let source = source.map(|(buf, first)| {
             let from = first * PAGE_SIZE;
@@ -229,7 +229,7 @@ impl Core {
             done: 0,
             retries: 0,
             other_way: false,
-            registered,
+            frame_end,
             frame,
             source,
             // Until the next poll.

@@ -109,8 +109,8 @@ impl EventLoop {
         self.fallback.as_deref()
     }
 
-    /// Whether the frames are registered with the kernel (they are not if `RLIMIT_MEMLOCK` is too
-    /// small, or on posix). Registered frames are resident from the start.
+    /// Whether frames are registered with the kernel, as far as `RLIMIT_MEMLOCK` allows it (on
+    /// posix none are). Registered frames are resident from the start.
     pub fn frames_registered(&self) -> bool {
         match &self.driver {
             Driver::Uring(uring) => uring.frames_registered(),

@@ -14,6 +14,24 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 /// Whether a write met another error.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
+/// Whether stdout was closed before the process began.
+static ABSENT: AtomicBool = AtomicBool::new(false);
+
+/// Notes that stdout was closed before the process began. The standard library then has /dev/null
+/// in its place, which takes everything.
+pub fn set_absent() {
+    ABSENT.store(true, Ordering::Relaxed);
+}
+
+/// # Errors
+/// Stdout was closed before the process began.
+pub fn present() -> io::Result<()> {
+    match ABSENT.load(Ordering::Relaxed) {
+        true => Err(io::Error::other("it is closed")),
+        false => Ok(()),
+    }
+}
+
 /// Stdout, as commands write to it.
 #[derive(Debug)]
 pub struct Out(io::Stdout);
@@ -75,7 +93,7 @@ pub fn seen<T>(done: io::Result<T>) -> io::Result<T> {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        seen(self.0.write(bytes))
+        seen(present().and_then(|()| self.0.write(bytes)))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -506,10 +506,10 @@ impl FramePool {
         (self.pool.memory.start(), self.pool.memory.bytes)
     }
 
-    /// Number of the registered buffer that holds `frame`, if the frame belongs to this pool.
-    pub(crate) fn register_index(&self, frame: &PageBuf) -> Option<u16> {
+    /// Where `frame` ends in the mapping, if it belongs to this pool.
+    pub(crate) fn end_of(&self, frame: &PageBuf) -> Option<usize> {
         Arc::ptr_eq(&self.pool, &frame.pool)
-            .then(|| (self.pool.offsets[frame.frame as usize] / REGISTER_SPAN) as u16)
+            .then(|| self.pool.offsets[frame.frame as usize] + frame.len())
     }
 
     /// Leaks the mapping, for a loop that gave up waiting for the kernel.

@@ -108,7 +108,8 @@ pub(crate) struct Uring {
     /// Bytes of a receive of one buffer.
     receive_most: usize,
     waker: Waker,
-    frames_registered: bool,
+    /// Bytes of frames that are registered, from the first on.
+    registered: usize,
     /// Devices 0..n are in the ring's table of files.
     files_registered: Vec<bool>,
     files_table: bool,
@@ -138,13 +139,13 @@ impl Uring {
             starved: VecDeque::new(),
             receive_most: config.recv_buffer_bytes,
             waker: Waker::new(0)?,
-            frames_registered: false,
+            registered: 0,
             files_registered: Vec::new(),
             files_table,
             done: Vec::with_capacity(1024),
         };
         uring.try_multishot()?;
-        uring.frames_registered = uring.register_frames(&core.frames);
+        uring.registered = uring.register_frames(&core.frames);
         uring.arm_waker();
         Ok(uring)
     }
@@ -187,7 +188,7 @@ impl Uring {
     }
 
     pub(crate) fn frames_registered(&self) -> bool {
-        self.frames_registered
+        self.registered > 0
     }
 
     pub(crate) fn set_gather(&mut self, completions: usize, wait: Duration) {

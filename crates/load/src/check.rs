@@ -112,9 +112,6 @@ impl Finding {
 }
 
 /// Checks a whole value and the flags it came with.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Finding> {
     // The flags name the version, so the bytes are checked only against that version: any others do
     // not belong to the flags.

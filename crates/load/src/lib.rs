@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The load generator and checker of `senko load`, for this server or any other with memcached's
-//! protocol. It uses nothing of the server.
+//! protocol, and the client of `senko dump` and `senko restore` ([`transfer`]). It uses nothing of
+//! the server.
 //!
 //! ```text
 //!   settings -> plan -> engine (one a thread): source, pace -> request -> EventLoop -> server
@@ -37,6 +38,7 @@ pub mod source; // the next requests
 pub mod tally; // what was counted
 pub mod tls; // encrypts requests and decrypts answers
 pub mod tracks; // how many changes a value may have
+pub mod transfer; // a server's items into a dump, and back
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

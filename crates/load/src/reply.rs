@@ -52,9 +52,6 @@ pub enum Parser {
 
 impl Parser {
     /// Takes the next bytes.
-    ///
-    /// # Errors
-    /// If they do not follow the protocol.
     #[inline]
     pub fn feed<A: Answers>(&mut self, data: &[u8], to: &mut A) -> Result<(), Malformed> {
         match self {

@@ -209,9 +209,6 @@ impl Report {
     /// The fault of the run as a whole, in one sentence: wrong answers, keys that were not found,
     /// or no answer at all. `expect_found`, in 0..=1, is the share of the read keys that must be
     /// found.
-    ///
-    /// # Errors
-    /// If there is a fault.
     pub fn verdict(&self, expect_found: Option<f64>) -> Result<(), String> {
         if self.faults > 0 {
             let first = self

@@ -14,6 +14,7 @@ use crate::changes::Changes;
 use crate::tls::TlsOptions;
 use senko_io::BackendChoice;
 use senko_workload::{KeyShape, Mix, Op, Popularity, ValueLen};
+use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -22,7 +23,7 @@ pub enum Target {
 }
 
 /// A user of the server.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Login {
     /// The name, without a space.
     pub user: String,
@@ -296,7 +297,6 @@ pub fn reads_and_updates(
     Mix::new(gets, 1.0 - gets, 0.0, 0.0, popularity)
 }
 
-/// Whether a mix writes at all.
 pub(crate) fn writes(mix: &Mix) -> bool {
     mix.share(Op::Read) < 1.0
 }

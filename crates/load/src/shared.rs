@@ -20,7 +20,6 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// The state that all threads of a run share.
 pub struct Shared<'a> {
-    /// The plan.
     pub plan: &'a Plan,
     /// Versions, if answers are compared with earlier requests.
     pub ledger: Option<&'a Ledger>,

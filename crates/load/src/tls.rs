@@ -27,11 +27,12 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
     Error, InconsistentKeys, ProtocolVersion, RootCertStore, SignatureScheme,
 };
+use serde::{Deserialize, Serialize};
 
 /// Where Debian and most other systems keep the trusted CAs.
 pub const SYSTEM_CAS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsOptions {
     /// PEM file of the CAs that may sign the server's certificate; `None`: [`SYSTEM_CAS`].
     pub ca: Option<PathBuf>,

@@ -91,7 +91,6 @@ pub struct Curve {
     pub times: f64,
     /// The size of all objects, in the curve's unit: bytes or items.
     pub footprint: f64,
-    /// The number of all objects.
     pub objects: f64,
 }
 

@@ -50,7 +50,6 @@ pub struct Size {
     pub read_in_order_ns: f64,
     /// Reads at random places.
     pub read_random_ns: f64,
-    /// Writes in order.
     pub write_in_order_ns: f64,
     /// Writes at random places.
     pub write_random_ns: f64,
@@ -61,7 +60,6 @@ pub struct Size {
 pub struct Depth {
     /// Reads under way at once.
     pub depth: usize,
-    /// Reads a second.
     pub reads_per_second: f64,
 }
 
@@ -164,9 +162,6 @@ pub struct Measured {
 }
 
 /// Measures a target, whose data is lost.
-///
-/// # Errors
-/// If an access fails.
 pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> Result<Measured> {
     let mut rng = Rng::new(seed);
     let fill = target.bytes();

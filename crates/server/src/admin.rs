@@ -6,6 +6,7 @@
 //! | `/metrics` | everything that is counted, in Prometheus' text format 0.0.4 |
 //! | `/` | a page for people |
 //! | `/healthz` | 200 while the server serves, 503 while it starts or drains |
+//! | `/healthz/filled` | the same, and 503 while a fill runs |
 //!
 //! Workers know nothing of it. They publish their counters about ten times a second anyway
 //! ([`crate::shared::Shared::publish`]), and answers are made from those. So a scraper costs a
@@ -30,12 +31,11 @@ mod page; // the page for people
 mod sums; // the counters of all workers, added up
 mod text; // Prometheus' format, line by line
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 
-use senko_io::{Listener, Waker};
+use senko_io::Listener;
 
+use crate::operator::OperatorThread;
 use crate::server::report::{ServerError, StartReport};
 use crate::shared::{Shared, Shutdown};
 use history::History;
@@ -44,6 +44,8 @@ use history::History;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting,
+    /// It serves, and a fill runs.
+    Filling,
     Serving,
     Draining,
 }
@@ -52,6 +54,7 @@ impl Phase {
     fn name(self) -> &'static str {
         match self {
             Phase::Starting => "starting",
+            Phase::Filling => "filling",
             Phase::Serving => "serving",
             Phase::Draining => "draining",
         }
@@ -69,7 +72,6 @@ struct Started {
 #[derive(Debug, Default)]
 struct Watched {
     started: OnceLock<Started>,
-    end: AtomicBool,
     /// Names besides localhost and addresses by which clients may call it.
     names: Vec<String>,
 }
@@ -78,12 +80,15 @@ impl Watched {
     fn phase(&self) -> Phase {
         match self.started.get() {
             None => Phase::Starting,
-            Some(started) if started.shared.shutdown() == Shutdown::No => Phase::Serving,
+            Some(Started { shared, .. })
+                if shared.shutdown() == Shutdown::No && !shared.is_draining() =>
+            {
+                Phase::Serving
+            }
             Some(_) => Phase::Draining,
         }
     }
 
-    /// The answer to a request.
     fn answer(&self, request: &http::Request<'_>, history: &History) -> Vec<u8> {
         // ADMIN-4
         if request
@@ -94,14 +99,14 @@ impl Watched {
             return http::answer(request, http::MISDIRECTED, http::PLAIN, text);
         }
         match request.path {
-            "/healthz" => {
-                let phase = self.phase();
-                let status = match phase {
-                    Phase::Serving => http::OK,
-                    Phase::Starting | Phase::Draining => http::UNAVAILABLE,
-                };
-                http::answer(request, status, http::PLAIN, &format!("{}\n", phase.name()))
-            }
+            "/healthz" => health(request, self.phase()),
+            "/healthz/filled" => health(
+                request,
+                match self.started.get() {
+                    Some(started) if started.shared.fill.number() != 0 => Phase::Filling,
+                    _ => self.phase(),
+                },
+            ),
             "/metrics" => match self.started.get() {
                 Some(started) => {
                     let text = metrics::text(&started.shared, &started.report, history);
@@ -120,75 +125,48 @@ impl Watched {
                 request,
                 http::NOT_FOUND,
                 http::PLAIN,
-                "there is /, /metrics and /healthz\n",
+                "there is /, /metrics, /healthz and /healthz/filled\n",
             ),
         }
     }
+}
+
+fn health(request: &http::Request<'_>, phase: Phase) -> Vec<u8> {
+    let status = match phase {
+        Phase::Serving => http::OK,
+        Phase::Starting | Phase::Filling | Phase::Draining => http::UNAVAILABLE,
+    };
+    http::answer(request, status, http::PLAIN, &format!("{}\n", phase.name()))
 }
 
 /// The running admin thread; dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Admin {
     watched: Arc<Watched>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
+    thread: OperatorThread,
 }
 
 impl Admin {
     /// Starts the thread. Until [`Admin::serving`] is called, it reports that the server is
     /// starting.
-    ///
-    /// # Errors
-    /// One sentence, if the system refuses a thread or a loop.
     pub(crate) fn start(listener: Listener, names: &[String]) -> Result<Admin, ServerError> {
         let watched = Arc::new(Watched {
             names: names.to_vec(),
             ..Watched::default()
         });
         let seen = Arc::clone(&watched);
-        let (ready, made) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("senko-admin".into())
-            .spawn(move || match listener::Loop::new(&listener) {
-                Ok(mut admin) => {
-                    let _ = ready.send(Ok(admin.waker()));
-                    if let Err(error) = admin.run(&seen) {
-                        tracing::error!("the admin listener ended: {error}");
-                    }
-                }
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                }
-            })
-            .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
-        match made.recv() {
-            Ok(Ok(waker)) => Ok(Admin {
-                watched,
-                waker,
-                thread: Some(thread),
-            }),
-            Ok(Err(error)) => Err(ServerError(format!(
-                "the admin listener cannot start: {error}"
-            ))),
-            Err(_) => Err(ServerError("the admin thread ended at once".into())),
-        }
+        let clients = (listener, listener::MOST_CONNECTIONS);
+        let thread = OperatorThread::start("admin", "admin listener", clients, move |ev, end| {
+            listener::Loop::new(ev).run(&seen, end)
+        })?;
+        Ok(Admin { watched, thread })
     }
 
     /// Notes that the server serves from now on.
     pub(crate) fn serving(&self, shared: Arc<Shared>, report: StartReport) {
         let _ = self.watched.started.set(Started { shared, report });
         // The history begins now.
-        self.waker.wake();
-    }
-}
-
-impl Drop for Admin {
-    fn drop(&mut self) {
-        self.watched.end.store(true, Ordering::Release);
-        self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.wake();
     }
 }
 

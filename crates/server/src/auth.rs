@@ -180,9 +180,6 @@ pub struct Auth {
 
 impl Auth {
     /// Reads the files that the settings name.
-    ///
-    /// # Errors
-    /// One sentence that names the file.
     pub fn open(settings: &Settings) -> Result<Auth, String> {
         let open = |path: &Option<PathBuf>, form| {
             path.as_deref()

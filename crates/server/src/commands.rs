@@ -35,7 +35,7 @@ pub(crate) use dump::{
     Dump, DumpKind, DumpStep, INTERNAL, Part, SHOW_COUNTERS, parse_part_request,
 };
 pub(crate) use stats::{PURPOSES, binary_stats, cpu_seconds};
-pub(crate) use store::bad_chunk;
+pub(crate) use store::{bad_chunk, forgets};
 pub(crate) use tell::evicted;
 
 use crate::context::Ctx;
@@ -59,13 +59,14 @@ pub(crate) enum Op {
     },
     /// A draft to store.
     Store {
-        /// How to store it.
         mode: StoreMode,
         /// Only if the CAS value equals this.
         compare: Option<u64>,
     },
     /// Remove the key if its CAS value equals this (0: any).
-    Delete { compare: u64 },
+    Delete {
+        compare: u64,
+    },
     /// Its new value was refused: remove the key (if `forget`), then send the reason.
     Refuse {
         large: bool,
@@ -79,18 +80,27 @@ pub(crate) enum Op {
         compare: u64,
         initial: Option<(u64, u32)>,
     },
-    /// A new expiry.
-    Touch { expiry: u32 },
+    Touch {
+        expiry: u32,
+    },
     /// `mg`.
     MetaGet(Flags),
     /// `ms`.
-    MetaStore { mode: StoreMode, flags: Flags },
+    MetaStore {
+        mode: StoreMode,
+        flags: Flags,
+    },
     /// `md`.
     MetaDelete(Flags),
     /// `ma`.
-    MetaArith { incr: bool, flags: Flags },
+    MetaArith {
+        incr: bool,
+        flags: Flags,
+    },
     /// `me`.
-    MetaDebug { base64: bool },
+    MetaDebug {
+        base64: bool,
+    },
 }
 
 impl Op {
@@ -108,6 +118,14 @@ impl Op {
             Op::MetaDebug { .. } => false,
             _ => true,
         }
+    }
+
+    /// Whether it stores a value under a key that has none.
+    fn adds(&self) -> bool {
+        let (Op::Store { mode, .. } | Op::MetaStore { mode, .. }) = self else {
+            return false;
+        };
+        *mode == StoreMode::Add
     }
 
     /// The form in which it takes an item from flash, if it only reads.
@@ -253,6 +271,10 @@ pub(crate) fn run(
     out: &mut Reply,
 ) -> Outcome {
     ctx.shard.turn_to(req.key.hash);
+    // FILL-1: before each run, whether it ends or waits.
+    if req.op.changes() && !(ctx.work.fill != 0 && req.op.adds()) {
+        ctx.shard.note_change(&req.key);
+    }
     match req.op {
         Op::Get {
             touch,

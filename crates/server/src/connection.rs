@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::settings::Terms;
+use crate::settings::{Dialect, Terms, TlsMode};
 
 /// Bits of a slot number in a [`ConnKey`]: four million connections.
 const SLOT_BITS: u32 = 22;
@@ -41,4 +41,22 @@ pub struct Newcomer {
     pub(crate) stream: OwnedFd,
     pub(crate) door: Arc<str>,
     pub(crate) terms: Terms,
+    /// The number of the fill whose items it brings; 0: it is a client's.
+    pub(crate) fill: u64,
+}
+
+impl Newcomer {
+    /// A connection of this process that brings items of the fill of this number.
+    pub(crate) fn of_fill(stream: OwnedFd, fill: u64) -> Newcomer {
+        Newcomer {
+            stream,
+            door: "unix:fill".into(),
+            terms: Terms {
+                guarded: false,
+                tls: TlsMode::Off,
+                only: Some(Dialect::Ascii),
+            },
+            fill,
+        }
+    }
 }

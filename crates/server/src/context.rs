@@ -106,6 +106,8 @@ pub struct Work {
     pub more: usize,
     /// A value for which there is no memory now is skipped instead of waiting.
     pub swallow: bool,
+    /// The running command's place among the answers of its connection.
+    pub lending: Lending,
     /// Answers for other workers take all the memory that they may. No read begins whose answer
     /// would be copied for another worker.
     pub no_copies: bool,
@@ -115,8 +117,24 @@ pub struct Work {
     pub hot: HotKeys,
     /// Whether the running command has waited for flash.
     pub from_flash: bool,
+    /// The number of the fill whose item the running command stores; 0: a client sent it.
+    pub fill: u64,
     /// The reads of other shards' flash.
     pub afar: Afar,
+    /// The most pieces of a large value that are read ahead.
+    pub most_pieces: usize,
+}
+
+/// Whether an answer leaves as soon as it is ready. What it lends of a shard's memory is lent until
+/// then (PIN-1 in `session/executor.rs`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lending {
+    /// Answers before it still wait.
+    Early,
+    #[default]
+    Now,
+    /// It has waited long for memory.
+    Overdue,
 }
 
 /// This many bytes that are copied to join values count as one request.

@@ -181,6 +181,11 @@ counters! {
     "flash_demotions_clean" = n.cache.demotions_clean
         => "senko_flash_demotions_clean_total"
         "Items that left DRAM while their flash copy was valid.";
+    "flash_uploads" = n.cache.uploads
+        => "senko_flash_uploads_total" "Large values that went to flash as they arrived.";
+    "flash_uploads_failed" = n.cache.uploads_failed
+        => "senko_flash_uploads_failed_total"
+        "Of those that began, values that were given up: their client, their write or their region went.";
     "flash_drops_budget" = n.cache.drops_budget;
     "flash_drops_rule" = n.cache.drops_rule;
     "flash_drops_busy" = n.cache.drops_busy;

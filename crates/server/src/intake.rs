@@ -77,6 +77,11 @@ impl Intake {
         taken.is_ok()
     }
 
+    /// Notes that a value waits for memory of another kind that others hold.
+    pub fn note_refusal(&self) {
+        self.refusals.fetch_add(1, Ordering::SeqCst);
+    }
+
     pub fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::SeqCst);
         self.returns.fetch_add(1, Ordering::SeqCst);

@@ -14,9 +14,13 @@ pub mod clock; // the server's clock
 pub mod connection; // names of connections between workers
 pub mod context; // the context of a session and its commands
 mod commands; // the effect of each command on the shard
+pub(crate) mod ctl; // the socket for the operator
 mod counters; // the counters of stats and of /metrics
+pub mod fill; // items of another server are stored here: whether, and how far
+mod filler; // the thread that does it
 pub mod hot; // the keys that are looked up most
 mod intake; // the memory for arriving values
+mod operator; // the threads that answer the operator
 pub mod latency; // how long requests took
 pub mod protocol; // parsers of the three dialects, no I/O
 pub mod reply; // ordered answers of one connection, some of which still wait for flash

@@ -59,7 +59,6 @@ pub enum Message {
     Newcomer(Newcomer),
     /// Commands, and parts of their values, from a connection of mine.
     Commands {
-        /// The connection.
         origin: RemoteConn,
         /// The bytes, which continue those sent before.
         bytes: Vec<u8>,
@@ -155,7 +154,6 @@ impl Place {
 }
 
 impl Mesh {
-    /// A mesh for this many workers.
     pub fn new(workers: usize, most_backlog: usize, most_answers: usize) -> Mesh {
         Mesh {
             workers: (0..workers).map(|_| Place::default()).collect(),
@@ -196,6 +194,11 @@ impl Mesh {
         let worker = fewest.expect("a server has at least one worker");
         self.workers[worker].sockets.fetch_add(1, Ordering::Relaxed);
         worker
+    }
+
+    /// Gives a socket to the worker with the fewest connections, from any thread.
+    pub fn bring(&self, newcomer: Newcomer) {
+        self.deliver(self.welcome(), &mut vec![Message::Newcomer(newcomer)]);
     }
 
     /// Notes that a connection of this worker is gone.
@@ -277,6 +280,7 @@ impl Mesh {
         match self.workers[worker].pinned.load(Ordering::Relaxed) {
             0 => Pinned::Little,
             1 => Pinned::Much,
+            2 => Pinned::Wanted,
             _ => Pinned::TooMuch,
         }
     }

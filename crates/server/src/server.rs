@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use senko_cache::{DeviceSlice, ShardConfig};
+use senko_cache::{DeviceSlice, Recovered, ShardConfig};
 use senko_io::Unfinished;
 use senko_io::trace::{MAGIC, Recorder};
 use senko_io::{Backend, FlashFile, Listener, PAGE_SIZE, SocketFile};
@@ -35,6 +35,10 @@ use senko_io::{Backend, FlashFile, Listener, PAGE_SIZE, SocketFile};
 use crate::admin::Admin;
 use crate::auth::Auth;
 use crate::clock::Clock;
+use crate::connection::Newcomer;
+use crate::ctl;
+use crate::filler;
+use crate::operator::OperatorThread;
 use crate::route::Mesh;
 use crate::settings::{FlashSpec, Settings, Terms};
 use crate::shards::Deal;
@@ -61,9 +65,6 @@ impl Server {
     }
 
     /// Checks the settings and binds the sockets. Clients that connect wait until [`Bound::start`].
-    ///
-    /// # Errors
-    /// One sentence about the problem.
     pub fn bind(settings: Settings) -> Result<Bound, ServerError> {
         check(&settings)?;
         let auth = security::open(&settings)?;
@@ -77,12 +78,14 @@ impl Server {
         memory_plan(&settings, &sizes).map_err(ServerError)?;
         let listeners = listen(&settings)?;
         let admin = listen_for_admin(&settings)?;
+        let ctl = sockets::listen_for_ctl(&settings)?;
         Ok(Bound {
             settings,
             auth,
             tls,
             listeners,
             admin,
+            ctl,
         })
     }
 }
@@ -94,6 +97,7 @@ pub struct Bound {
     tls: Option<Tls>,
     listeners: Vec<Listening>,
     admin: Option<(Listener, SocketAddr)>,
+    ctl: Option<Listener>,
 }
 
 #[derive(Clone, Debug)]
@@ -122,9 +126,6 @@ impl Bound {
     }
 
     /// Opens flash and starts the workers; returns when all of them serve.
-    ///
-    /// # Errors
-    /// One sentence about the problem.
     pub fn start(self) -> Result<RunningServer, ServerError> {
         let addresses = self.addresses();
         let Bound {
@@ -133,6 +134,7 @@ impl Bound {
             tls,
             listeners,
             admin,
+            ctl,
         } = self;
         let admin_address = admin.as_ref().map(|(_, address)| *address);
         // Started first, so that it can report that the server is starting.
@@ -159,7 +161,9 @@ impl Bound {
         let control = Control {
             shared: Arc::clone(&shared),
             mesh: Arc::clone(&mesh),
-            files: listeners.iter().filter_map(|l| l.listener.file()).collect(),
+            files: (listeners.iter().map(|l| &l.listener).chain(&ctl))
+                .filter_map(Listener::file)
+                .collect(),
         };
         let shards: Vec<ShardConfig> = slices(&plan, &sizes)
             .into_iter()
@@ -219,12 +223,24 @@ impl Bound {
             ..start_report(&settings, &plan, &files, &loops[0])
         };
         let keeper = data_dir.map(Keeper::start).transpose()?;
-        if let Some(admin) = &admin {
-            admin.serving(shared, report.clone());
+        let brings = Arc::clone(&mesh);
+        let bring = move |stream, fill| brings.bring(Newcomer::of_fill(stream, fill));
+        shared.fill.serve(Box::new(bring));
+        if let Some((peer, how)) = &settings.fill_from {
+            begin_fill(&shared, peer, how, report.warm.as_ref());
         }
+        if let Some(admin) = &admin {
+            admin.serving(Arc::clone(&shared), report.clone());
+        }
+        let ctl = ctl.map(|listener| {
+            let (control, asked) = (control.clone(), settings.on_drained);
+            let stop = move || asked.map_or_else(|| control.shutdown(), |ask| ask());
+            ctl::start(listener, shared, Box::new(stop))
+        });
         security::warn(&settings, &listeners);
         Ok(RunningServer {
             admin,
+            ctl: ctl.transpose()?,
             keeper,
             control,
             threads,
@@ -233,6 +249,20 @@ impl Bound {
             unfinished,
             listeners,
         })
+    }
+}
+
+/// Begins the fill that the settings ask for, unless the cache came back with items: a key that was
+/// deleted before may be there at the peer.
+fn begin_fill(shared: &Arc<Shared>, peer: &str, how: &str, warm: Option<&Recovered>) {
+    let back = warm.map_or(0, |warm| warm.flash_items + warm.dram_items);
+    if back > 0 {
+        tracing::warn!(
+            "--fill-from {peer} is left out: the cache came back with {back} items; senko ctl fill \
+             fills it all the same"
+        );
+    } else if let Err(why) = filler::begin(shared, peer, how) {
+        tracing::warn!("--fill-from {peer}: {why}");
     }
 }
 
@@ -302,6 +332,7 @@ fn settle(
         settings.region = Some(plan.region);
     }
     settings.shards = Some(plan.shards);
+    settings.max_item = plan.max_item;
     if settings.seed == 0 {
         settings.seed = data_dir::random();
     }
@@ -399,6 +430,7 @@ pub struct RunningServer {
     listeners: Vec<Listening>,
     /// Reports until the end that the server drains.
     admin: Option<Admin>,
+    ctl: Option<OperatorThread>,
 }
 
 impl RunningServer {
@@ -422,9 +454,6 @@ impl RunningServer {
     }
 
     /// Waits for the end: a shutdown, or a failure of a worker.
-    ///
-    /// # Errors
-    /// If a worker failed.
     pub fn join(self) -> Result<StopReport, ServerError> {
         let mut failed = None;
         let keeps = self.keeper.is_some();
@@ -460,7 +489,7 @@ impl RunningServer {
                 )));
             }
         }
-        drop(self.admin);
+        drop((self.admin, self.ctl));
         let kept = StopReport {
             keeps,
             flash_items: stopped.iter().map(|s| s.flash_items).sum(),
@@ -554,6 +583,8 @@ fn shard_config(
         policy: settings.policy,
         admission: share_of_budget(settings, plan.shards as u64),
         promote_after: settings.promote_after,
+        upload_over: settings.stream_over,
+        upload_bytes: plan.upload_bytes,
         reinsert: settings.reinsert,
         no_evict: settings.no_evict,
         shard: index as u32,

@@ -175,6 +175,14 @@ impl Session {
     pub fn ask_password(&mut self) {
         self.gate = Gate::SHUT;
     }
+    /// The connection brings items of the fill of this number; 0: it is a client's.
+    pub fn fill_as(&mut self, fill: u64) {
+        self.executor.fill_as(fill);
+    }
+    /// Whether the connection brings items of a fill.
+    pub fn fills(&self) -> bool {
+        self.executor.fills()
+    }
     /// The protocol, once the first byte has decided.
     pub fn dialect(&self) -> Option<Dialect> {
         self.parser.dialect()

@@ -11,6 +11,8 @@ pub use senko_cache::{Admission, AdmissionRule, Budget, HashSeed, PolicyKind};
 pub use senko_io::BackendChoice;
 use senko_io::Listener;
 
+use crate::fill::Pull;
+
 /// A flash file or device and how much of it to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlashSpec {
@@ -96,6 +98,9 @@ pub struct Terms {
     pub only: Option<Dialect>,
 }
 
+/// Largest item of a server with flash whose settings give none.
+pub const LARGE_ITEM: usize = 64 << 20;
+
 /// The settings of a server. [`Default`] is what `senko serve` starts with, without the flash file.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -118,6 +123,15 @@ pub struct Settings {
     pub passed: Vec<(String, Listener)>,
     /// Addresses for HTTP with metrics, health and the page for operators.
     pub admin: Option<SocketAddr>,
+    /// Unix socket by which the operator asks the running server (`senko ctl`); `None`: none.
+    pub ctl: Option<PathBuf>,
+    /// Pulls the items of a fill from another server; `None`: this server cannot be filled.
+    pub pull: Option<Pull>,
+    /// The server from which it is filled once it serves, and how to reach it, for
+    /// [`Settings::pull`].
+    pub fill_from: Option<(String, String)>,
+    /// Called when a drain has ended and the server is to stop; `None`: it stops by itself.
+    pub on_drained: Option<fn()>,
     /// Names besides localhost and IP addresses by which browsers and scrapers may call it; `*`:
     /// any.
     pub admin_hosts: Vec<String>,
@@ -125,7 +139,6 @@ pub struct Settings {
     pub hot_keys: Option<u32>,
     /// Rated lifetime writes of all flash devices together, in bytes; `None`: unknown.
     pub rated_writes: Option<u64>,
-    /// Unix socket.
     pub unix_socket: Option<PathBuf>,
     /// Its access mask (octal in memcached's `-a`).
     pub unix_mask: u32,
@@ -135,6 +148,9 @@ pub struct Settings {
     /// items.
     pub item_memory: Option<u64>,
     pub max_item: usize,
+    /// Whether [`Settings::max_item`] may be raised to what flash takes well
+    /// ([`LARGE_ITEM`]), since nobody asked for a size.
+    pub raise_max_item: bool,
     pub max_connections: usize,
     /// Worker threads.
     pub threads: usize,
@@ -194,6 +210,8 @@ pub struct Settings {
     pub admission: Admission,
     /// Hits on flash after which an item is promoted.
     pub promote_after: u8,
+    /// Values larger than this many bytes go to flash as they arrive; at least 64 KiB.
+    pub stream_over: usize,
     /// Reinsert items with hits.
     pub reinsert: bool,
     /// How long a worker polls for the end of a flash read before it sleeps, if polling usually
@@ -280,6 +298,10 @@ impl Default for Settings {
             passed: Vec::new(),
             admin: None,
             admin_hosts: Vec::new(),
+            ctl: None,
+            pull: None,
+            fill_from: None,
+            on_drained: None,
             hot_keys: None,
             rated_writes: None,
             unix_socket: None,
@@ -287,6 +309,7 @@ impl Default for Settings {
             memory: 1 << 30,
             item_memory: None,
             max_item: 1 << 20,
+            raise_max_item: false,
             max_connections: 1024,
             threads: 1,
             shards: None,
@@ -318,6 +341,7 @@ impl Default for Settings {
                 budget: None,
             },
             promote_after: 2,
+            stream_over: 64 << 10,
             reinsert: true,
             spin: Duration::from_micros(20),
             io: BackendChoice::Auto,

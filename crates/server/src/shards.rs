@@ -41,7 +41,6 @@ impl Deal {
     pub fn workers(self) -> usize {
         self.workers
     }
-    /// The shard of a hash.
     #[inline]
     pub fn shard_of(self, hash: u64) -> usize {
         Key { bytes: &[], hash }.shard(self.shards)
@@ -69,11 +68,12 @@ pub struct Shards {
     current: usize,
     /// The place of the one that gets freed frames first.
     first: usize,
+    /// Whether pins have ended that answers wait for.
+    pins_ended: bool,
     deal: Deal,
     me: usize,
 }
 
-/// Bytes of a stand-in.
 pub const STAND_IN_BYTES: usize = 1 << 20;
 /// Below it is the shard's own cursor of a walk, above it the shard's place.
 const PLACE_BITS: u32 = 48;
@@ -99,6 +99,7 @@ impl Shards {
             list,
             current: 0,
             first: 0,
+            pins_ended: false,
             deal,
             me,
         }
@@ -216,6 +217,15 @@ impl Shards {
         let all = self.list.iter().map(Shard::flushes);
         all.min().unwrap_or(0)
     }
+    /// Turns to the fill of this number; 0: to none.
+    pub fn turn_to_fill(&mut self, fill: u64) {
+        for shard in &mut self.list {
+            match fill {
+                0 => shard.end_fill(),
+                fill => shard.begin_fill(fill),
+            }
+        }
+    }
     pub fn reset_stats(&mut self) {
         self.list.iter_mut().for_each(Shard::reset_stats);
     }
@@ -235,9 +245,13 @@ impl Shards {
     }
     pub fn unpin(&mut self, pin: u64) {
         let place = Shard::of_pin(pin) / self.deal.workers;
+        self.pins_ended |= self.list[place].wants_pins();
         self.list[place].unpin(pin);
     }
-    /// The memory of items.
+    /// Whether pins have ended, since the last call, that answers wait for.
+    pub fn take_pins_ended(&mut self) -> bool {
+        std::mem::take(&mut self.pins_ended)
+    }
     pub fn item_memory(&self) -> Vec<MappedMemory> {
         self.list.iter().map(Shard::item_memory).collect()
     }

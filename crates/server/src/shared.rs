@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use senko_cache::{CacheStats, DeviceState, ServerWords, SlabClassStats};
@@ -25,6 +25,7 @@ use senko_io::{DeviceTimes, DiskStats, Times};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
+use crate::fill::Fill;
 use crate::hot;
 use crate::intake::Intake;
 use crate::parked::{Applied, Parked};
@@ -230,13 +231,17 @@ pub struct Shared {
     /// The bounds of a shard's part of it, which are the same for all.
     dram_bounds: OnceLock<RangeInclusive<usize>>,
     shutdown: AtomicU8,
+    /// Whether new connections are turned away, before a stop.
+    draining: AtomicBool,
     verbosity: Mutex<u8>,
     published: Vec<Mutex<Published>>,
     /// The use of each flash device by each shard; the first index is the device.
     devices: Mutex<Vec<Vec<DeviceState>>>,
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
-    /// The sockets of connections, by worker and the connection's number there.
-    sockets: Mutex<BTreeMap<(usize, u64), u64>>,
+    /// The socket of a connection and the fill whose items it brings, by worker and the
+    /// connection's number there.
+    sockets: Mutex<BTreeMap<(usize, u64), (u64, u64)>>,
+    pub(crate) fill: Fill,
     pub watchers: Watchers,
     pub(crate) prefixes: PrefixStats,
 }
@@ -287,10 +292,12 @@ impl Shared {
             dram_limit: AtomicU64::new(0),
             dram_bounds: OnceLock::new(),
             shutdown: AtomicU8::new(0),
+            draining: AtomicBool::new(false),
             verbosity: Mutex::new(settings.verbosity),
             published: (0..workers).map(|_| Mutex::default()).collect(),
             conns: Mutex::default(),
             sockets: Mutex::default(),
+            fill: Fill::default(),
             watchers: Watchers::default(),
             prefixes,
             settings,
@@ -347,6 +354,7 @@ impl Shared {
             words.set_flush_due(due);
         }
         self.flush_due.store(due, Ordering::Release);
+        self.fill.end(FLUSHED);
     }
     /// Executes the flush planned for `due` now, unless another thread was first.
     fn flush_is_due(&self, due: u32) {
@@ -365,6 +373,8 @@ impl Shared {
         }
         self.flush_generation.store(generation, Ordering::Release);
         self.flush_due.store(0, Ordering::Release);
+        // After the raise: a fill that begins later begins at shards that have flushed.
+        self.fill.end(FLUSHED);
     }
     /// Number of the latest flush that was acknowledged.
     pub fn flush_generation(&self) -> u64 {
@@ -397,6 +407,7 @@ impl Shared {
 
     /// Asks every worker to stop.
     pub fn request_shutdown(&self, how: Shutdown) {
+        self.fill.end("the server stops");
         let code = match how {
             Shutdown::No => 0,
             Shutdown::Now => 1,
@@ -414,6 +425,14 @@ impl Shared {
             1 => Shutdown::Now,
             _ => Shutdown::Graceful,
         }
+    }
+    /// From now on new connections are turned away. Nothing ends that but the server's end.
+    pub(crate) fn begin_draining(&self) {
+        self.fill.end("the server drains");
+        self.draining.store(true, Ordering::Relaxed);
+    }
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
     /// The verbosity, 0 to 3.
     pub fn verbosity(&self) -> u8 {
@@ -434,8 +453,20 @@ impl Shared {
     pub fn dram_limit(&self) -> u64 {
         self.dram_limit.load(Ordering::Relaxed)
     }
-    fn set_dram_limit(&self, bytes: u64) {
-        self.dram_limit.store(bytes, Ordering::Relaxed);
+    /// Sets it, for workers to see; otherwise returns the least and the most that it can be.
+    pub(crate) fn limit_dram(&self, bytes: u64) -> Result<(), (u64, u64)> {
+        let shards = self.deal.shards() as u64;
+        let each = (bytes / shards) as usize;
+        match self.dram_bounds.get() {
+            Some(bounds) if bounds.contains(&each) => {
+                self.dram_limit.store(bytes, Ordering::Relaxed);
+                Ok(())
+            }
+            bounds => {
+                let bounds = bounds.map_or((0, 0), |b| (*b.start() as u64, *b.end() as u64));
+                Err((bounds.0 * shards, bounds.1 * shards))
+            }
+        }
     }
     /// Notes how much memory these shards have for items. Every worker does so before any serves.
     pub fn note_items(&self, shards: &Shards) {
@@ -557,16 +588,22 @@ impl Shared {
         lock(&self.conns).remove(&id);
     }
     /// Stores the socket of a worker's connection: other workers know only its number.
-    pub(crate) fn name_socket(&self, worker: usize, conn: u64, fd: u64) {
-        lock(&self.sockets).insert((worker, conn), fd);
+    pub(crate) fn name_socket(&self, worker: usize, conn: u64, socket: (u64, u64)) {
+        lock(&self.sockets).insert((worker, conn), socket);
     }
+    /// A connection of a fill stays known as one until its number is used again. Its last commands
+    /// may still be on their way to another worker, which must not take them for a client's.
     pub(crate) fn forget_socket(&self, worker: usize, conn: u64) {
-        lock(&self.sockets).remove(&(worker, conn));
+        let mut sockets = lock(&self.sockets);
+        match sockets.remove(&(worker, conn)) {
+            None | Some((_, 0)) => {}
+            Some((_, fill)) => drop(sockets.insert((worker, conn), (0, fill))),
+        }
     }
-    /// 0: the connection is gone.
-    pub(crate) fn socket_of(&self, worker: usize, conn: u64) -> u64 {
-        let fd = lock(&self.sockets).get(&(worker, conn)).copied();
-        fd.unwrap_or(0)
+    /// The socket and the fill; 0: the connection is gone.
+    pub(crate) fn socket_of(&self, worker: usize, conn: u64) -> (u64, u64) {
+        let socket = lock(&self.sockets).get(&(worker, conn)).copied();
+        socket.unwrap_or_default()
     }
     /// At most `most` rows, by number from `from` on.
     pub(crate) fn connections(&self, from: u64, most: usize) -> Vec<(u64, Arc<ConnEntry>)> {
@@ -577,6 +614,9 @@ impl Shared {
             .collect()
     }
 }
+
+/// Why a flush ends a fill.
+const FLUSHED: &str = "flush_all: what the peer has may be older";
 
 fn gauges_only(stats: &CacheStats) -> CacheStats {
     let mut gauges = CacheStats::default();
@@ -596,6 +636,7 @@ pub struct Cursor {
     flush: u64,
     reset: u64,
     dram_limit: u64,
+    fill: u64,
 }
 
 impl Cursor {
@@ -646,20 +687,26 @@ impl Cursor {
         bytes: u64,
     ) -> bool {
         let each = (bytes / shared.deal.shards() as u64) as usize;
-        let taken = (shared.dram_bounds.get()).is_some_and(|bounds| bounds.contains(&each));
+        let taken = shared.limit_dram(bytes).is_ok();
         if taken {
             shards.set_dram_limit(each);
-            shared.set_dram_limit(bytes);
             // If another worker restores the limit before, it is news for this shard.
             self.dram_limit = bytes;
         }
         taken
     }
 
-    /// Applies everything pending: flushes, `stats reset`, `cache_memlimit`. The worker calls it
-    /// about ten times a second, and before it publishes.
+    /// Applies everything pending: flushes, `stats reset`, `cache_memlimit`, the beginning and the
+    /// end of a fill. The worker calls it about ten times a second, and before it publishes.
     pub fn catch_up(&mut self, shared: &Shared, shards: &mut Shards, stats: &mut ThreadStats) {
+        // Loaded first, so that a flush before the fill began is not applied after that.
+        let fill = shared.fill.number();
         self.flush(shared, shards);
+        if fill != self.fill {
+            self.fill = fill;
+            shards.turn_to_fill(fill);
+            shared.fill.begun_at_one(fill);
+        }
         self.reset(shared, shards, stats);
         let limit = shared.dram_limit();
         if limit != self.dram_limit {

@@ -15,9 +15,6 @@ const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The content of a file, or of a pipe (`-Y <(pass show senko)`).
-///
-/// # Errors
-/// The system's, or what is wrong with the file.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Without this flag, opening a pipe waits for a writer.
     let file = OpenOptions::new()

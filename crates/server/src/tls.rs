@@ -135,9 +135,6 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Reads the files that the settings name, at Unix second `now`. `driven` has a test's Unix
     /// milliseconds.
-    ///
-    /// # Errors
-    /// One sentence.
     pub fn open(
         settings: &TlsSettings,
         now: u32,

@@ -9,9 +9,10 @@
 //!
 //! Always holds:
 //! - WINDOW-1: pieces are sent in order, each after it was checked (STREAM-1).
-//! - WINDOW-2: a window has at most [`PIECES`] pieces under way or unsent, beside those in the
-//!   batch that is being sent, and one after its reader was slow. What a slow reader does not take
-//!   is copied out of the frames, as any answer is (FLOW-3).
+//! - WINDOW-2: a window begins with at most [`LEAST_PIECES`] pieces under way or unsent, beside
+//!   those in the batch that is being sent. Each batch that its reader takes at once doubles that,
+//!   up to [`most_pieces`], and a slow reader has one. What a slow reader does not take is copied
+//!   out of the frames, as any answer is (FLOW-3).
 //! - WINDOW-3: a window that ends early, for whatever reason, keeps no frame and no region.
 //! - WINDOW-4: while a window lacks a frame and has no piece under way, no other read of its worker
 //!   begins, and the answers behind it hold no frame. Otherwise reads of others could take every
@@ -23,8 +24,22 @@ use std::ops::Range;
 use senko_cache::{PieceRead, Stream};
 use senko_io::PageBuf;
 
-/// Most pieces that are read ahead: 256 KiB.
-const PIECES: usize = 4;
+/// Pieces that are read ahead at first: 256 KiB.
+const LEAST_PIECES: usize = 4;
+/// A mebibyte is what one batch sends.
+const MOST_PIECES: usize = 16;
+
+/// The most pieces that one value reads ahead with these frames of its worker, as pages and count:
+/// a sixteenth of the frames that hold a piece.
+pub fn most_pieces(frames: &[(usize, usize)]) -> usize {
+    let holds_a_piece = |(pages, _): &&(usize, usize)| *pages >= PieceRead::PAGES;
+    let frames: usize = frames
+        .iter()
+        .filter(holds_a_piece)
+        .map(|(_, count)| count)
+        .sum();
+    (frames / 16).clamp(LEAST_PIECES, MOST_PIECES)
+}
 
 /// The rest of a value.
 #[derive(Debug)]
@@ -58,7 +73,7 @@ impl Window {
             left,
             unread: left,
             ahead: VecDeque::new(),
-            most: PIECES,
+            most: LEAST_PIECES,
             end,
             awaited_ms: None,
         }
@@ -86,9 +101,10 @@ impl Window {
         self.ahead.is_empty()
     }
 
-    /// Whether another piece may be read, beside `unsent` pieces that came.
-    pub fn wants(&self, unsent: usize) -> bool {
-        self.unread > 0 && self.ahead.len() + unsent < self.most
+    /// Whether another piece may be read, beside `unsent` pieces that came, if at most `most` may
+    /// be ahead.
+    pub fn wants(&self, unsent: usize, most: usize) -> bool {
+        self.unread > 0 && self.ahead.len() + unsent < self.most.min(most)
     }
 
     /// Begins to read the next piece.
@@ -123,7 +139,7 @@ impl Window {
     pub fn pace(&mut self, slow: bool) {
         self.most = match slow {
             true => 1,
-            false => (2 * self.most).min(PIECES),
+            false => (2 * self.most).min(MOST_PIECES),
         };
     }
 

@@ -51,6 +51,7 @@ use crate::route::{Mesh, Message, Outbox};
 use crate::server::data_dir::{DataDir, Stopped};
 use crate::shards::Shards;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
+use crate::window::most_pieces;
 pub use accept::Door;
 use accept::Entrance;
 use conns::Conns;
@@ -217,9 +218,6 @@ impl Core {
 
 impl Worker {
     /// Makes loop and shard, on the thread that will run them.
-    ///
-    /// # Errors
-    /// [`StartError`]
     pub fn new(config: WorkerConfig) -> Result<Worker, StartError> {
         let mut ev = EventLoop::new(&config.loop_config).map_err(|e| e.to_string())?;
         for file in &config.files {
@@ -254,6 +252,7 @@ impl Worker {
             window: Window::Wide,
             work: Work {
                 hot,
+                most_pieces: most_pieces(&config.loop_config.frames),
                 ..Work::default()
             },
             meter,
@@ -421,7 +420,7 @@ impl Worker {
             self.core.shard.frames_freed(&mut self.core.ev);
         }
         self.finish_fetches();
-        let moved = self.disk.take_moved();
+        let moved = self.disk.take_moved() | self.core.shard.take_pins_ended();
         if (tick || moved) && !self.blocked.is_empty() {
             let mut blocked = std::mem::take(&mut self.blocked);
             for at in blocked.drain(..) {
@@ -616,7 +615,7 @@ impl Worker {
             .conns
             .iter()
             .filter(|(_, conn)| conn.is_socket() && conn.last_active + limit <= now)
-            .filter(|(_, conn)| conn.session.watcher().is_none())
+            .filter(|(_, conn)| conn.session.watcher().is_none() && !conn.session.fills())
             .map(|(at, _)| at)
             .collect();
         for at in idle {

@@ -17,7 +17,6 @@ const TAG: Tag = Tag {
 
 /// Records that are updated, one a page.
 const RECORDS: u64 = 20_000;
-/// Updates of each.
 const UPDATES: u64 = 2;
 
 /// Where the `n`-th update goes.

@@ -14,7 +14,7 @@
 
 use crate::Error;
 use crate::geometry::Lpn;
-use crate::spec::{Part, Spec};
+use crate::spec::{Part, Spec, parts};
 
 // Page and block numbers to places, pages by logical block.
 mod groups;
@@ -115,68 +115,28 @@ pub struct Surroundings {
 type Make = fn(&mut Spec, &Surroundings) -> Result<Box<dyn Buffer>, Error>;
 
 /// Every buffer, in the order in which they are listed to users.
-pub static ALL: &[Part<Make>] = &[
-    Part {
-        name: "none",
-        about: "each page goes to the flash as it comes",
-        options: &[],
-        make: none::make,
-    },
-    Part {
-        name: "lru",
-        about: "the page that was written longest ago leaves",
-        options: &["touch-reads=false", "fill-reads=false"],
-        make: lru::make,
-    },
-    Part {
-        name: "fab",
-        about: "the logical block with the most pages leaves",
-        options: &[],
-        make: fab::make,
-    },
-    Part {
-        name: "cflru",
-        about: "LRU that holds read pages too and lets them go first",
-        options: &["window=0.5"],
-        make: cflru::make,
-    },
-    Part {
-        name: "bplru",
-        about: "LRU by logical block, made whole from the flash",
-        options: &["padding=true", "compensation=true"],
-        make: bplru::make,
-    },
-    Part {
-        name: "lb-clock",
-        about: "a clock over logical blocks; the largest that was not written lately leaves",
-        options: &["padding=false", "sequential=true"],
-        make: lb_clock::make,
-    },
-    Part {
-        name: "pud-lru",
-        about: "logical blocks by how often and how lately they were written; the largest of the seldom written leaves",
-        options: &["padding=false", "runs=true", "memory=1", "threshold=1"],
-        make: pud_lru::make,
-    },
-    Part {
-        name: "rent",
-        about: "the logical block that has taken the most room for the longest leaves",
-        options: &["power=2", "uses=0", "gaps=false", "padding=false"],
-        make: rent::make,
-    },
-    Part {
-        name: "seldom",
-        about: "the logical block whose last write lies back the farthest, against how often it was written, leaves",
-        options: &[],
-        make: seldom::make,
-    },
-    Part {
-        name: "adaptive",
-        about: "does what would cost the fewest erases lately, by ghosts of the other policies and of the layer below",
-        options: &[],
-        make: adaptive::make,
-    },
-];
+pub static ALL: &[Part<Make>] = &parts! {
+    "none", none::make, &[],
+        "each page goes to the flash as it comes";
+    "lru", lru::make, &["touch-reads=false", "fill-reads=false"],
+        "the page that was written longest ago leaves";
+    "fab", fab::make, &[],
+        "the logical block with the most pages leaves";
+    "cflru", cflru::make, &["window=0.5"],
+        "LRU that holds read pages too and lets them go first";
+    "bplru", bplru::make, &["padding=true", "compensation=true"],
+        "LRU by logical block, made whole from the flash";
+    "lb-clock", lb_clock::make, &["padding=false", "sequential=true"],
+        "a clock over logical blocks; the largest that was not written lately leaves";
+    "pud-lru", pud_lru::make, &["padding=false", "runs=true", "memory=1", "threshold=1"],
+        "logical blocks by how often and how lately they were written; the largest of the seldom written leaves";
+    "rent", rent::make, &["power=2", "uses=0", "gaps=false", "padding=false"],
+        "the logical block that has taken the most room for the longest leaves";
+    "seldom", seldom::make, &[],
+        "the logical block whose last write lies back the farthest, against how often it was written, leaves";
+    "adaptive", adaptive::make, &[],
+        "does what would cost the fewest erases lately, by ghosts of the other policies and of the layer below";
+};
 
 /// Builds the buffer that a specification names. Also returns the specification with the options
 /// that differ from their defaults.

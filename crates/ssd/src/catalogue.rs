@@ -15,7 +15,6 @@ pub struct Named {
     pub name: &'static str,
     /// A description in one line.
     pub about: String,
-    /// Its options.
     pub options: Vec<&'static str>,
 }
 

@@ -37,6 +37,20 @@ pub enum Load {
     },
 }
 
+/// Arrivals are not later than 146 years after the first: times beyond could not be added up.
+const LATEST: Time = 1 << 62;
+
+/// When an open load sends a request.
+fn arrival(request: &Request, speed: f64, number: u64) -> Result<Time, Error> {
+    let arrival = (request.time as f64 / speed) as Time;
+    if arrival > LATEST {
+        return Err(Error::Request(format!(
+            "request {number} comes more than 146 years after the first: a rate, a speed or the unit of a trace's times may be wrong"
+        )));
+    }
+    Ok(arrival)
+}
+
 /// One drive, or several as RAID 0, and the host's queues.
 pub struct Drive {
     devices: Vec<Device>,

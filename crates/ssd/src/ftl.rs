@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::geometry::{Lpn, Ppn};
 use crate::nand::{Cause, Nand};
-use crate::spec::{Part, Spec};
+use crate::spec::{Part, Spec, parts};
 use crate::{Error, Time};
 
 mod free; // the pool of erased blocks that several layers use
@@ -156,67 +156,26 @@ impl Mapping {
 type Make = fn(&mut Spec, &Nand, u32) -> Result<Box<dyn Ftl>, Error>;
 
 /// Every layer, in the order in which they are listed to users.
-pub static ALL: &[Part<Make>] = &[
-    Part {
-        name: page::NAME,
-        about: "each page anywhere, with garbage collection; host streams",
-        options: page::OPTIONS,
-        make: page::make,
-    },
-    Part {
-        name: zns::NAME,
-        about: "zones: written in order, reset by trimming all of one; a write elsewhere rewrites the zone",
-        options: &["blocks=4"],
-        make: zns::make,
-    },
-    Part {
-        name: block::NAME,
-        about: "block-level mapping; an overwrite replaces the block",
-        options: &[],
-        make: block::make,
-    },
-    Part {
-        name: bast::NAME,
-        about: "log blocks, each for one data block (Kim et al. 2002)",
-        options: &["log-blocks=16", "victim=lru", "rules=paper"],
-        make: bast::make,
-    },
-    Part {
-        name: fast::NAME,
-        about: "one sequential log block, random ones shared by all (Lee et al. 2007)",
-        options: &["log-blocks=16"],
-        make: fast::make,
-    },
-    Part {
-        name: faster::NAME,
-        about: "FAST with a second chance for valid pages (Lim et al. 2010)",
-        options: &["log-blocks=16", "isolation-blocks=log-blocks/4"],
-        make: faster::make,
-    },
-    Part {
-        name: superblock::NAME,
-        about: "adjacent blocks whose pages lie freely within (Kang et al. 2006)",
-        options: &["log-blocks=16", "size=4"],
-        make: superblock::make,
-    },
-    Part {
-        name: last::NAME,
-        about: "sequential, hot and cold log blocks (Lee et al. 2008)",
-        options: &[
-            "log-blocks=16",
-            "sequential-blocks=log-blocks/4",
-            "hot-blocks=log-blocks/4",
-            "threshold=8",
-        ],
-        make: last::make,
-    },
-    Part {
-        name: dftl::NAME,
-        about: "page-level mapping on the flash, cached in RAM (Gupta et al. 2009)",
-        options: &["cmt-bytes=65536"],
-        make: dftl::make,
-    },
-];
+pub static ALL: &[Part<Make>] = &parts! {
+    page::NAME, page::make, page::OPTIONS,
+        "each page anywhere, with garbage collection; host streams";
+    zns::NAME, zns::make, &["blocks=4"],
+        "zones: written in order, reset by trimming all of one; a write elsewhere rewrites the zone";
+    block::NAME, block::make, &[],
+        "block-level mapping; an overwrite replaces the block";
+    bast::NAME, bast::make, &["log-blocks=16", "victim=lru", "rules=paper"],
+        "log blocks, each for one data block (Kim et al. 2002)";
+    fast::NAME, fast::make, &["log-blocks=16"],
+        "one sequential log block, random ones shared by all (Lee et al. 2007)";
+    faster::NAME, faster::make, &["log-blocks=16", "isolation-blocks=log-blocks/4"],
+        "FAST with a second chance for valid pages (Lim et al. 2010)";
+    superblock::NAME, superblock::make, &["log-blocks=16", "size=4"],
+        "adjacent blocks whose pages lie freely within (Kang et al. 2006)";
+    last::NAME, last::make, &["log-blocks=16", "sequential-blocks=log-blocks/4", "hot-blocks=log-blocks/4", "threshold=8"],
+        "sequential, hot and cold log blocks (Lee et al. 2008)";
+    dftl::NAME, dftl::make, &["cmt-bytes=65536"],
+        "page-level mapping on the flash, cached in RAM (Gupta et al. 2009)";
+};
 
 /// Builds the layer that a specification names, for `logical_pages`, on erased flash. Also returns
 /// the specification with all options.

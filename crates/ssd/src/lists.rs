@@ -139,7 +139,6 @@ impl BySize {
         }
     }
 
-    /// Whether a place is in.
     #[inline]
     pub fn has(&self, place: u32) -> bool {
         self.size_of[place as usize] != 0

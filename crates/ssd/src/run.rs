@@ -47,9 +47,6 @@ impl Reading {
     }
 
     /// A given workload, read with these settings. The format applies only to files.
-    ///
-    /// # Errors
-    /// If a setting is wrong.
     pub fn of(&self, mut workload: Workload) -> Result<Workload, Error> {
         if let Some(fold) = &self.fold {
             workload.fold = fold.parse::<Fold>()?;
@@ -99,9 +96,6 @@ pub trait Watch {
 
 impl Setup {
     /// Refuses impossible settings.
-    ///
-    /// # Errors
-    /// If a number is out of range.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |text: String| Err(Error::Request(text));
         if let Err(text) = self.precondition.check() {
@@ -117,9 +111,6 @@ impl Setup {
     }
 
     /// The parts of each drive, with the given layer and buffer instead of the profile's.
-    ///
-    /// # Errors
-    /// If one of them is not a specification.
     pub fn parts(&self, ftl: Option<&str>, buffer: Option<&str>) -> Result<Parts, Error> {
         let spec = |text: Option<&str>| text.map(str::parse::<Spec>).transpose();
         Ok(Parts {

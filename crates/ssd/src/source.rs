@@ -193,9 +193,6 @@ impl Workload {
 
     /// [`Workload::summary`] of as many requests as `go_on` allows. `go_on` is called now and then,
     /// with the share of the workload that was read, if it is known.
-    ///
-    /// # Errors
-    /// As [`Workload::summary`].
     pub fn summary_while(
         &self,
         mut go_on: impl FnMut(Option<f64>) -> bool,
@@ -334,7 +331,8 @@ impl Requests<'_> {
         };
         let mut request = request?;
         self.taken += 1;
-        request.time += self.shift;
+        // What arrives too late for any drive is refused there.
+        request.time = request.time.saturating_add(self.shift);
         self.last = request.time;
         let pieces = &mut self.pieces;
         self.folder.fold(request, |piece| pieces.push_back(piece))?;

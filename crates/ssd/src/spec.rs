@@ -39,9 +39,6 @@ impl Spec {
     }
 
     /// Takes an option; `default` if it is absent.
-    ///
-    /// # Errors
-    /// If its value is not a `T`.
     pub fn take<T: FromStr + fmt::Display>(
         &mut self,
         option: &str,
@@ -53,9 +50,6 @@ impl Spec {
     }
 
     /// Takes an option that [`Spec::finish`] leaves out if it has its default.
-    ///
-    /// # Errors
-    /// If its value is not a `T`.
     pub fn take_quietly<T: FromStr + fmt::Display + PartialEq>(
         &mut self,
         option: &str,
@@ -68,9 +62,6 @@ impl Spec {
     }
 
     /// Takes an option, if it is present.
-    ///
-    /// # Errors
-    /// If its value is not a `T`.
     pub fn take_optional<T: FromStr>(&mut self, option: &str) -> Result<Option<T>, Error> {
         let Some(text) = self.options.remove(option) else {
             return Ok(None);
@@ -186,6 +177,14 @@ pub struct Part<M> {
     pub options: &'static [&'static str],
     pub(crate) make: M,
 }
+
+/// An array of parts: the name of each, how it is made, its options, and what it is.
+macro_rules! parts {
+    ($($name:expr, $make:expr, $options:expr, $about:literal;)+) => {
+        [$(Part { name: $name, about: $about, options: $options, make: $make }),+]
+    };
+}
+pub(crate) use parts;
 
 impl<M> Part<M> {
     /// The part that a specification names; `kind` says what it is, in the error.

@@ -300,9 +300,6 @@ pub fn simulate(model: &Model, load: Arrivals, answers: u64, seed: u64) -> Resul
 
 /// As [`simulate`], while `goes_on` returns true; it gets the share that is done, 0 to 1. The
 /// outcome covers the answers up to then.
-///
-/// # Errors
-/// As [`simulate`].
 pub fn simulate_while(
     model: &Model,
     load: Arrivals,

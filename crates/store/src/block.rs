@@ -101,7 +101,6 @@ impl Block {
         &self.record
     }
 
-    /// The page index.
     pub fn page_index(&self) -> &PageIndex {
         &self.index
     }

@@ -192,7 +192,6 @@ fn put_varint(mut value: usize, to: &mut [u8], at: &mut usize) {
 }
 
 impl<'a> Element<'a> {
-    /// Whether this is a tombstone.
     pub fn is_tombstone(&self) -> bool {
         self.flags & TOMBSTONE != 0
     }
@@ -314,7 +313,6 @@ impl ExtentRef {
     /// Bytes of a reference.
     pub const BYTES: usize = 24;
 
-    /// The bytes of the reference.
     pub fn encode(&self) -> [u8; ExtentRef::BYTES] {
         let mut to = [0; ExtentRef::BYTES];
         to[..8].copy_from_slice(&self.extent.first.to_le_bytes());

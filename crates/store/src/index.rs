@@ -54,7 +54,6 @@ impl IndexKind {
         }
     }
 
-    /// The kind with this number.
     pub(crate) fn from_byte(byte: u8) -> Option<IndexKind> {
         [IndexKind::Static, IndexKind::BloomMap]
             .into_iter()
@@ -65,7 +64,6 @@ impl IndexKind {
 /// One key, and the ordinal of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapEntry {
-    /// The key.
     pub key: KeyHash,
     /// The block's ordinal.
     pub block: u32,
@@ -74,7 +72,6 @@ pub struct MapEntry {
 /// The kind of map to build.
 #[derive(Clone, Copy, Debug)]
 pub struct MapOptions {
-    /// The kind.
     pub kind: IndexKind,
     /// How many blocks there are; at most [`MAX_BLOCKS`].
     pub blocks: u32,

@@ -69,7 +69,6 @@ pub(crate) fn check_length(meta: &std::fs::Metadata) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens the store on a device, or makes one.
 pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, StoreError> {
     let started = Instant::now();
     let options = options.checked()?;

@@ -138,7 +138,6 @@ impl Core {
         self.write_all(&mut [write], options)
     }
 
-    /// Writes a batch.
     pub fn write_batch(&self, batch: &Batch, options: WriteOptions) -> Result<u64, StoreError> {
         let mut writes: Vec<Write<'_>> = batch
             .operations

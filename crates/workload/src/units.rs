@@ -228,9 +228,6 @@ fn per(text: &str) -> Option<(&str, Option<u64>)> {
 
 /// Requests a second: a number above 0 as in [`count`], which may have a fraction. The unit is a
 /// second, unless `/s`, `/min`, `/h` or `/day` follows: `50000`, `50k`, `3m/h`.
-///
-/// # Errors
-/// If the text is not such a rate.
 pub fn rate(text: &str) -> Result<f64, SpecError> {
     let wrong = || {
         SpecError::new(format!(
@@ -257,9 +254,6 @@ pub fn rate(text: &str) -> Result<f64, SpecError> {
 
 /// Bytes, and the seconds in which they pass: a [`size`] and `/s`, `/min`, `/h` or `/day`. Without
 /// a unit the seconds are `None`.
-///
-/// # Errors
-/// If the text is not such a rate.
 pub fn byte_rate(text: &str) -> Result<(u64, Option<u64>), SpecError> {
     let wrong = || {
         SpecError::new(format!(
@@ -271,9 +265,6 @@ pub fn byte_rate(text: &str) -> Result<(u64, Option<u64>), SpecError> {
 }
 
 /// A number that may have a fraction: digits, a point, an exponent; no suffix.
-///
-/// # Errors
-/// If the text is not such a number.
 pub fn number(text: &str) -> Result<f64, SpecError> {
     let wrong = || {
         SpecError::new(format!(

@@ -18,10 +18,7 @@ type Circle = BTreeSet<String>;
 
 /// Runs the command: prints the circles of the crates named, or of all. True if there are none.
 pub fn circles(names: &[String]) -> Result<bool> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .context("crates/xtask is two levels below the root")?;
+    let root = crate::root()?;
     let mut crates = crates(root)?;
     for name in names {
         if !crates.iter().any(|c| c.name == *name) {

@@ -31,7 +31,7 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
     let folder = workspace.root.join("fuzz");
     if !run::succeeds(Command::new(run::cargo()).args(["fuzz", "--version"])) {
         tell!("installing cargo-fuzz");
-        if !run::show(&mut workspace.cargo(&["install", "--locked", "cargo-fuzz"]))?.ok {
+        if !run::show(&mut workspace.cargo("install --locked cargo-fuzz"))?.ok {
             bail!("cargo-fuzz could not be installed");
         }
     }
@@ -46,16 +46,8 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
     for name in &names {
         tell!("\n== fuzz {name}: {minutes} minutes");
         let seconds = format!("-max_total_time={}", (minutes * 60.0) as u64);
-        let mut command = workspace.cargo(&[
-            "fuzz",
-            "run",
-            "--sanitizer",
-            "none",
-            name,
-            "--",
-            &seconds,
-            "-rss_limit_mb=4096",
-        ]);
+        let line = format!("fuzz run --sanitizer none {name} -- {seconds} -rss_limit_mb=4096");
+        let mut command = workspace.cargo(&line);
         let patience = Duration::from_secs_f64(minutes * 60.0 + 600.0); // the build comes in addition
         if !run::show_for(&mut command, patience)?.ok {
             failed.push(name.clone());
@@ -95,7 +87,7 @@ fn targets(folder: &Path) -> Result<Vec<String>> {
 
 /// Runs the benchmarks, or those whose name contains a word.
 pub fn bench(workspace: &Workspace, args: &[String]) -> Result<bool> {
-    let mut command = workspace.cargo(&["bench", "--workspace"]);
+    let mut command = workspace.cargo("bench --workspace");
     if let Some(name) = args.first() {
         command.arg("--").arg(name);
     }

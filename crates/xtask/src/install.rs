@@ -52,12 +52,11 @@ pub fn install(workspace: &Workspace, args: &[String]) -> Result<bool> {
 
 /// Builds, and installs to a folder.
 pub fn to(workspace: &Workspace, prefix: &Path) -> Result<()> {
-    let mut args = vec!["build".to_owned(), "--release".to_owned()];
-    for library in &LIBRARIES {
-        args.extend(["-p".to_owned(), format!("senko_{}", library.folder)]);
-    }
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    if !run::show(&mut workspace.cargo(&args))?.ok {
+    let packages = LIBRARIES
+        .each_ref()
+        .map(|library| format!(" -p senko_{}", library.folder));
+    let line = format!("build --release{}", packages.concat());
+    if !run::show(&mut workspace.cargo(&line))?.ok {
         bail!("the libraries do not build");
     }
     for library in &LIBRARIES {

@@ -17,7 +17,7 @@ pub fn lab(workspace: &Workspace, args: &[String]) -> Result<bool> {
     // Lines on stdout are the experiment's alone. Each is built by itself: together their features
     // would be unified, and the product's binary would not be the one that users build.
     let build = |package: &[&str]| {
-        let mut command = workspace.cargo(&["build", "--release", "-p"]);
+        let mut command = workspace.cargo("build --release -p");
         Ok::<bool, std::io::Error>(command.args(package).status()?.success())
     };
     if !build(&["senko"])? || !build(&["senko_lab"])? {
@@ -25,7 +25,7 @@ pub fn lab(workspace: &Workspace, args: &[String]) -> Result<bool> {
     }
     // A list or a report needs no rival.
     if args.first().is_some_and(|task| task == "run") {
-        if !build(&["senko_io", "--examples"])? {
+        if !build(&["senko_lab", "--examples"])? {
             eprintln!(
                 "the minimal servers do not build here, so figures over them will be missing"
             );

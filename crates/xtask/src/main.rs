@@ -8,6 +8,11 @@ macro_rules! tell {
     ($($arg:tt)*) => { crate::out::line(format_args!($($arg)*)) };
 }
 
+/// An array of tuples, a row a line.
+macro_rules! rows {
+    ($($($cell:expr),+;)+) => { [$(($($cell),+)),+] };
+}
+
 mod circles; // files that import each other in a circle
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
@@ -25,7 +30,7 @@ mod test; // the steps of `cargo xtask test`
 mod times; // how long the steps took
 mod wrap; // lines of at most 100 columns
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -133,6 +138,13 @@ fn no_more(rest: &[String]) -> Result<()> {
     }
 }
 
+/// The workspace's root.
+pub fn root() -> Result<&'static Path> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = own.ancestors().nth(2);
+    root.context("crates/xtask is two levels below the root")
+}
+
 /// Where things are.
 pub struct Workspace {
     /// The workspace's root.
@@ -147,12 +159,7 @@ pub struct Workspace {
 
 impl Workspace {
     fn find() -> Result<Workspace> {
-        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let root = root
-            .ancestors()
-            .nth(2)
-            .context("crates/xtask is two levels below the root")?
-            .to_path_buf();
+        let root = root()?.to_path_buf();
         let output = run::output(
             std::process::Command::new(run::cargo())
                 .args(["metadata", "--format-version", "1", "--no-deps"])
@@ -172,10 +179,10 @@ impl Workspace {
         })
     }
 
-    /// A cargo command in the root.
-    pub fn cargo(&self, args: &[&str]) -> std::process::Command {
+    /// A cargo command in the root, with the words of a line.
+    pub fn cargo(&self, line: &str) -> std::process::Command {
         let mut command = std::process::Command::new(run::cargo());
-        command.args(args).current_dir(&self.root);
+        command.args(line.split(' ')).current_dir(&self.root);
         command
     }
 }

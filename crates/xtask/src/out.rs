@@ -38,7 +38,6 @@ pub fn go_to(block: Option<Block>) {
     BLOCK.set(block);
 }
 
-/// Prints a block.
 pub fn print(block: &Block) {
     let lines = block.lock().unwrap_or_else(PoisonError::into_inner);
     let mut out = std::io::stdout().lock();

@@ -29,54 +29,25 @@ struct Wanted {
 const AUTHORS: (&str, &str) = ("The authors of Senko", "senko@packages.invalid");
 
 /// Files that are copied as they are: from below `contrib`, to below the root, with this mode.
-const FILES: [(&str, &str, u32); 9] = [
-    ("debian/senko.toml", "etc/senko/senko.toml", 0o644),
-    (
-        "systemd/senko.service",
-        "lib/systemd/system/senko.service",
-        0o644,
-    ),
-    (
-        "systemd/senko.socket",
-        "lib/systemd/system/senko.socket",
-        0o644,
-    ),
-    (
-        "systemd/senko.service.d/raw-devices.conf",
-        "usr/share/doc/senko/examples/raw-devices.conf",
-        0o644,
-    ),
-    (
-        "systemd/memcached.service.d/senko.conf",
-        "usr/share/doc/senko/examples/memcached.service.d/senko.conf",
-        0o644,
-    ),
-    (
-        "container/seccomp.json",
-        "usr/share/doc/senko/examples/seccomp.json",
-        0o644,
-    ),
-    ("debian/copyright", "usr/share/doc/senko/copyright", 0o644),
-    (
-        "prometheus/senko.rules.yml",
-        "usr/share/doc/senko/examples/senko.rules.yml",
-        0o644,
-    ),
-    (
-        "grafana/senko.json",
-        "usr/share/doc/senko/examples/grafana.json",
-        0o644,
-    ),
-];
+const FILES: [(&str, &str, u32); 9] = rows! {
+    "debian/senko.toml", "etc/senko/senko.toml", 0o644;
+    "systemd/senko.service", "lib/systemd/system/senko.service", 0o644;
+    "systemd/senko.socket", "lib/systemd/system/senko.socket", 0o644;
+    "systemd/senko.service.d/raw-devices.conf", "usr/share/doc/senko/examples/raw-devices.conf",
+        0o644;
+    "systemd/memcached.service.d/senko.conf",
+        "usr/share/doc/senko/examples/memcached.service.d/senko.conf", 0o644;
+    "container/seccomp.json", "usr/share/doc/senko/examples/seccomp.json", 0o644;
+    "debian/copyright", "usr/share/doc/senko/copyright", 0o644;
+    "prometheus/senko.rules.yml", "usr/share/doc/senko/examples/senko.rules.yml", 0o644;
+    "grafana/senko.json", "usr/share/doc/senko/examples/grafana.json", 0o644;
+};
 /// Where a shell looks for a completion: the file that is made, and its place.
-const COMPLETIONS: [(&str, &str); 3] = [
-    ("senko.bash", "usr/share/bash-completion/completions/senko"),
-    ("_senko", "usr/share/zsh/vendor-completions/_senko"),
-    (
-        "senko.fish",
-        "usr/share/fish/vendor_completions.d/senko.fish",
-    ),
-];
+const COMPLETIONS: [(&str, &str); 3] = rows! {
+    "senko.bash", "usr/share/bash-completion/completions/senko";
+    "_senko", "usr/share/zsh/vendor-completions/_senko";
+    "senko.fish", "usr/share/fish/vendor_completions.d/senko.fish";
+};
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 /// Builds the package, and prints its path.
@@ -103,8 +74,8 @@ fn staged(workspace: &Workspace, wanted: &Wanted) -> Result<PathBuf> {
     let binary = match &wanted.binary {
         Some(path) => path.clone(),
         None => {
-            let build = ["build", "--release", "--locked", "-p", "senko"];
-            if !run::show(&mut workspace.cargo(&build))?.ok {
+            let build = "build --release --locked -p senko";
+            if !run::show(&mut workspace.cargo(build))?.ok {
                 bail!("the release build failed");
             }
             workspace.target.join("release/senko")

@@ -201,15 +201,8 @@ fn other(
         target.to_uppercase().replace('-', "_")
     );
     let cc = format!("CC_{}", target.replace('-', "_"));
-    let mut build = workspace.cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "senko",
-        "--target",
-        target,
-    ]);
+    let line = format!("build --release --locked -p senko --target {target}");
+    let mut build = workspace.cargo(&line);
     if !run::show(build.env(cargo, linker).env(cc, linker))?.ok {
         bail!("senko does not build for {target}");
     }

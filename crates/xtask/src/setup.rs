@@ -9,7 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{Workspace, limits, run};
+use crate::run::{self, installed, succeeds};
+use crate::{Workspace, limits};
 
 /// Installed and missing packages.
 pub struct Setup {
@@ -26,130 +27,45 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 23] = [
-    Package {
-        name: "memcached",
-        present: || run::installed("memcached"),
-        needed_for: "the transcripts' reference",
-    },
-    Package {
-        name: "netcat-openbsd",
-        present: || run::installed("nc"),
-        needed_for: "the commands of the operator's guide",
-    },
-    Package {
-        name: "libmemcached-tools",
-        present: || run::installed("memccapable"),
-        needed_for: "memccapable",
-    },
-    Package {
-        name: "nutcracker",
-        present: || run::installed("nutcracker"),
-        needed_for: "the cluster test",
-    },
-    Package {
-        name: "ruby-dalli",
-        present: || run::succeeds(Command::new("/usr/bin/ruby").args(["-rdalli", "-e1"])),
-        needed_for: "the tests with Dalli",
-    },
-    Package {
-        name: "prometheus",
-        present: || run::installed("promtool"),
-        needed_for: "the checks of metrics and alert rules",
-    },
-    Package {
-        name: "golang-go",
-        present: || run::installed("go") || Path::new("/usr/local/go/bin/go").exists(),
-        needed_for: "building memcached's exporter",
-    },
-    Package {
-        name: "chromium",
-        present: || run::installed("chromium"),
-        needed_for: "the tests of the admin page and of the lab's report",
-    },
-    Package {
-        name: "lintian",
-        present: || run::installed("lintian"),
-        needed_for: "the check of the Debian package",
-    },
-    Package {
-        name: "dpkg-dev",
-        present: || run::installed("dpkg-shlibdeps"),
-        needed_for: "making the Debian package",
-    },
-    Package {
-        name: "strace",
-        present: || run::installed("strace"),
-        needed_for: "the check of the unit's system calls",
-    },
-    Package {
-        name: "python3-venv",
-        present: has_venv,
-        needed_for: "the Python environment",
-    },
-    Package {
-        name: "libmemcached-dev",
-        present: || header("libmemcached/memcached.h"),
-        needed_for: "building pylibmc",
-    },
-    Package {
-        name: "zlib1g-dev",
-        present: || header("zlib.h"),
-        needed_for: "building pylibmc",
-    },
-    Package {
-        name: "g++",
-        present: || run::installed("g++"),
-        needed_for: "the C libraries' tests in C++",
-    },
-    Package {
-        name: "pkg-config",
-        present: || run::installed("pkg-config"),
-        needed_for: "the ndbm library's tests",
-    },
-    Package {
-        name: "perl",
-        present: || run::succeeds(Command::new("/usr/bin/perl").args(["-MNDBM_File", "-e1"])),
-        needed_for: "the ndbm library's tests",
-    },
-    Package {
-        name: "ruby-dbm",
-        present: || run::succeeds(Command::new("/usr/bin/ruby").args(["-rdbm", "-e1"])),
-        needed_for: "the ndbm library's tests",
-    },
-    Package {
-        name: "libpython3.11-testsuite",
-        present: || Path::new("/usr/lib/python3.11/test/test_dbm_ndbm.py").is_file(),
-        needed_for: "the ndbm library's tests",
-    },
-    Package {
-        name: "libgdbm-compat-dev",
-        present: || header("ndbm.h"),
-        needed_for: "the ndbm library's tests",
-    },
-    Package {
-        name: "db-util",
-        present: || run::installed("db_dump"),
-        needed_for: "the tests of the DBM's dumps",
-    },
-    Package {
-        name: "gdbmtool",
-        present: || run::installed("gdbm_dump"),
-        needed_for: "the tests of the DBM's dumps",
-    },
-    Package {
-        name: "lmdb-utils",
-        present: || run::installed("mdb_dump"),
-        needed_for: "the tests of the DBM's dumps",
-    },
-];
+/// A row for each package: its name, whether it is there, and what it is for.
+macro_rules! packages {
+    ($($name:literal, $present:expr, $needed_for:literal;)*) => {
+        [$(Package { name: $name, present: || $present, needed_for: $needed_for }),*]
+    };
+}
+
+const PACKAGES: [Package; 23] = packages! {
+    "memcached", installed("memcached"), "the transcripts' reference";
+    "netcat-openbsd", installed("nc"), "the commands of the operator's guide";
+    "libmemcached-tools", installed("memccapable"), "memccapable";
+    "nutcracker", installed("nutcracker"), "the cluster test";
+    "ruby-dalli", succeeds(Command::new("/usr/bin/ruby").args(["-rdalli", "-e1"])), "the tests with Dalli";
+    "prometheus", installed("promtool"), "the checks of metrics and alert rules";
+    "golang-go", installed("go") || Path::new("/usr/local/go/bin/go").exists(), "building memcached's exporter";
+    "chromium", installed("chromium"), "the tests of the admin page and of the lab's report";
+    "lintian", installed("lintian"), "the check of the Debian package";
+    "dpkg-dev", installed("dpkg-shlibdeps"), "making the Debian package";
+    "strace", installed("strace"), "the check of the unit's system calls";
+    "python3-venv", has_venv(), "the Python environment";
+    "libmemcached-dev", header("libmemcached/memcached.h"), "building pylibmc";
+    "zlib1g-dev", header("zlib.h"), "building pylibmc";
+    "g++", installed("g++"), "the C libraries' tests in C++";
+    "pkg-config", installed("pkg-config"), "the ndbm library's tests";
+    "perl", succeeds(Command::new("/usr/bin/perl").args(["-MNDBM_File", "-e1"])), "the ndbm library's tests";
+    "ruby-dbm", succeeds(Command::new("/usr/bin/ruby").args(["-rdbm", "-e1"])), "the ndbm library's tests";
+    "libpython3.11-testsuite", Path::new("/usr/lib/python3.11/test/test_dbm_ndbm.py").is_file(), "the ndbm library's tests";
+    "libgdbm-compat-dev", header("ndbm.h"), "the ndbm library's tests";
+    "db-util", installed("db_dump"), "the tests of the DBM's dumps";
+    "gdbmtool", installed("gdbm_dump"), "the tests of the DBM's dumps";
+    "lmdb-utils", installed("mdb_dump"), "the tests of the DBM's dumps";
+};
 
 fn header(name: &str) -> bool {
     Path::new("/usr/include").join(name).is_file()
 }
 
 fn has_venv() -> bool {
-    run::succeeds(Command::new("python3").args(["-c", "import venv, ensurepip"]))
+    succeeds(Command::new("python3").args(["-c", "import venv, ensurepip"]))
 }
 
 /// Sets the machine up.
@@ -209,13 +125,13 @@ apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 install -y --no-install
 "#;
 
 fn install(names: &[&str]) -> Result<()> {
-    if !run::installed("apt-get") {
+    if !installed("apt-get") {
         anyhow::bail!("this is not Debian: there is no apt-get");
     }
     let mut command = if limits::is_root() {
         Command::new("sh")
-    } else if run::succeeds(Command::new("sudo").args(["-n", "true"]))
-        || (run::installed("sudo") && std::io::stdin().is_terminal())
+    } else if succeeds(Command::new("sudo").args(["-n", "true"]))
+        || (installed("sudo") && std::io::stdin().is_terminal())
     {
         tell!("as you are not root, this goes through sudo");
         let mut sudo = Command::new("sudo");
@@ -316,7 +232,7 @@ fn environment(workspace: &Workspace) -> Result<PathBuf> {
         .with_context(|| format!("cannot read {}", requirements.display()))?;
     let stamp = folder.join("installed-requirements.txt");
     if std::fs::read_to_string(&stamp).is_ok_and(|have| have == wanted)
-        && run::succeeds(Command::new(&python).arg("--version"))
+        && succeeds(Command::new(&python).arg("--version"))
     {
         tell!("Python environment: target/venv is up to date");
         return Ok(python);
@@ -328,7 +244,7 @@ fn environment(workspace: &Workspace) -> Result<PathBuf> {
     // serves.
     let made = ["python3", "/usr/bin/python3"]
         .iter()
-        .any(|p| run::succeeds(Command::new(p).args(["-m", "venv"]).arg(&folder)));
+        .any(|p| succeeds(Command::new(p).args(["-m", "venv"]).arg(&folder)));
     if !made {
         anyhow::bail!("python3 -m venv failed");
     }

@@ -20,7 +20,6 @@ use crate::setup::{self, Setup};
 use crate::times::Times;
 use crate::{Workspace, install, limits, out, python, release};
 
-/// One step.
 struct Step {
     name: &'static str,
     what: &'static str,
@@ -51,127 +50,32 @@ enum Done {
     Skipped(String),
 }
 
-const STEPS: [Step; 17] = [
-    Step {
-        name: "fmt",
-        what: "the formatting",
-        by_default: When::Always,
-        lane: Lane::Cargo,
-        run: fmt,
-    },
-    Step {
-        name: "clippy",
-        what: "clippy, warnings as errors",
-        by_default: When::Always,
-        lane: Lane::Cargo,
-        run: clippy,
-    },
-    Step {
-        name: "unit",
-        what: "cargo test, the whole workspace",
-        by_default: When::Always,
-        lane: Lane::Cargo,
-        run: unit,
-    },
-    Step {
-        name: "schedules",
-        what: "the DBM under a scheduler that tries interleavings of threads",
-        by_default: When::Always,
-        lane: Lane::Cargo,
-        run: schedules,
-    },
-    Step {
-        name: "tidy",
-        what: "the crates' edges, and what the documents name",
-        by_default: When::Named,
-        lane: Lane::Cargo,
-        run: tidy,
-    },
-    Step {
-        name: "transcripts",
-        what: "the transcripts",
-        by_default: When::Named,
-        lane: Lane::Cargo,
-        run: transcripts,
-    },
-    Step {
-        name: "docs",
-        what: "the documentation, warnings as errors",
-        by_default: When::Always,
-        lane: Lane::Cargo,
-        run: docs,
-    },
-    Step {
-        name: "build",
-        what: "the release build",
-        by_default: When::Always,
-        lane: Lane::Programs,
-        run: build,
-    },
-    Step {
-        name: "clients",
-        what: "pymemcache, pylibmc, bmemcached, meta-memcache and Dalli, on DRAM and on flash",
-        by_default: When::Always,
-        lane: Lane::Programs,
-        run: clients,
-    },
-    Step {
-        name: "e2e",
-        what: "memccapable, the drop-in, bad starts, three nodes behind nutcracker",
-        by_default: When::Always,
-        lane: Lane::Programs,
-        run: e2e,
-    },
-    Step {
-        name: "ndbm",
-        what: "Perl, Ruby, Python and C programs on the ndbm library",
-        by_default: When::Always,
-        lane: Lane::Programs,
-        run: ndbm,
-    },
-    Step {
-        name: "python",
-        what: "the Python package, its wheel in a fresh environment",
-        by_default: When::Always,
-        lane: Lane::Programs,
-        run: python,
-    },
-    Step {
-        name: "site",
-        what: "the documents as a site, without a dead link",
-        by_default: When::Always,
-        lane: Lane::Programs,
-        run: site,
-    },
-    Step {
-        name: "release",
-        what: "a release made twice has the same bytes, and its Python packages install",
-        by_default: When::Named,
-        lane: Lane::Programs,
-        run: released,
-    },
-    Step {
-        name: "ordinary-user",
-        what: "the server's tests as an ordinary user, ulimit -l 8192",
-        by_default: When::NotQuick,
-        lane: Lane::Cargo,
-        run: ordinary_user,
-    },
-    Step {
-        name: "no-uring",
-        what: "the server's tests with io_uring refused",
-        by_default: When::NotQuick,
-        lane: Lane::Cargo,
-        run: no_uring,
-    },
-    Step {
-        name: "main-job",
-        what: "2 GB, then 8 GB, through 256 MB of memory and 4 GB of flash",
-        by_default: When::NotQuick,
-        lane: Lane::Cargo,
-        run: main_job,
-    },
-];
+/// A row for each step: its name, when and in which lane it runs, its function, and what it is.
+macro_rules! steps {
+    ($($name:literal $when:ident $lane:ident $run:ident $what:literal)*) => {
+        [$(Step { name: $name, what: $what, by_default: When::$when, lane: Lane::$lane, run: $run }),*]
+    };
+}
+
+const STEPS: [Step; 17] = steps! {
+    "fmt"           Always   Cargo    fmt           "the formatting"
+    "clippy"        Always   Cargo    clippy        "clippy, warnings as errors"
+    "unit"          Always   Cargo    unit          "cargo test, the whole workspace"
+    "schedules"     Always   Cargo    schedules     "the DBM under a scheduler that tries interleavings of threads"
+    "tidy"          Named    Cargo    tidy          "the crates' edges, and what the documents name"
+    "transcripts"   Named    Cargo    transcripts   "the transcripts"
+    "docs"          Always   Cargo    docs          "the documentation, warnings as errors"
+    "build"         Always   Programs build         "the release build"
+    "clients"       Always   Programs clients       "pymemcache, pylibmc, bmemcached, meta-memcache and Dalli, on DRAM and on flash"
+    "e2e"           Always   Programs e2e           "memccapable, the drop-in, bad starts, three nodes behind nutcracker"
+    "ndbm"          Always   Programs ndbm          "Perl, Ruby, Python and C programs on the ndbm library"
+    "python"        Always   Programs python        "the Python package, its wheel in a fresh environment"
+    "site"          Always   Programs site          "the documents as a site, without a dead link"
+    "release"       Named    Programs released      "a release made twice has the same bytes, and its Python packages install"
+    "ordinary-user" NotQuick Cargo    ordinary_user "the server's tests as an ordinary user, ulimit -l 8192"
+    "no-uring"      NotQuick Cargo    no_uring      "the server's tests with io_uring refused"
+    "main-job"      NotQuick Cargo    main_job      "2 GB, then 8 GB, through 256 MB of memory and 4 GB of flash"
+};
 
 /// Told before the first step.
 const ONE_TEST: &str = "\
@@ -453,28 +357,20 @@ fn ran(command: &mut std::process::Command) -> Result<Done> {
 }
 
 fn fmt(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    ran(&mut workspace.cargo(&["fmt", "--all", "--check"]))
+    ran(&mut workspace.cargo("fmt --all --check"))
 }
 
 fn clippy(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    ran(&mut workspace.cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        // Rivals are built by nobody else; to check them needs no library of theirs.
-        "--features",
-        "senko_rivals/all",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+    // Rivals are built by nobody else; to check them needs no library of theirs.
+    let line = "clippy --workspace --all-targets --features senko_rivals/all -- -D warnings";
+    ran(&mut workspace.cargo(line))
 }
 
 fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
     // Built by a command of its own: the time that one may take could be too little for both on a
     // slow machine.
     build_tests(workspace)?;
-    let mut command = workspace.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    let mut command = workspace.cargo("test --workspace --no-fail-fast");
     with_threads(&mut command);
     if workspace.quick {
         command.arg("--").args(QUICK_SKIPS);
@@ -488,45 +384,27 @@ fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
 fn schedules(workspace: &Workspace, _: &Setup) -> Result<Done> {
     // Of the whole workspace, or its features would be unified in another way and all be built
     // again.
-    let with = ["--features", "senko_dbm/shuttle", "--test", "shuttle"];
-    ran(workspace.cargo(&["test", "--workspace"]).args(with))
+    ran(&mut workspace.cargo("test --workspace --features senko_dbm/shuttle --test shuttle"))
 }
 
 fn tidy(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    ran(&mut workspace.cargo(&["test", "-p", "xtask"]))
+    ran(&mut workspace.cargo("test -p xtask"))
 }
 
 fn transcripts(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    ran(&mut workspace.cargo(&[
-        "test",
-        "-p",
-        "senko_server",
-        "--test",
-        "it",
-        "--no-fail-fast",
-        "--",
-        "transcript",
-    ]))
+    let line = "test -p senko_server --test it --no-fail-fast -- transcript";
+    ran(&mut workspace.cargo(line))
 }
 
 fn docs(workspace: &Workspace, _: &Setup) -> Result<Done> {
     // The binary's comments are the texts of its --help, where `[:S]` is no link.
-    let args = [
-        "doc",
-        "--workspace",
-        "--exclude",
-        "senko",
-        "--no-deps",
-        "--document-private-items",
-    ];
-    ran(workspace.cargo(&args).env(
-        "RUSTDOCFLAGS",
-        "-D warnings -A rustdoc::private-intra-doc-links",
-    ))
+    let line = "doc --workspace --exclude senko --no-deps --document-private-items";
+    let flags = "-D warnings -A rustdoc::private-intra-doc-links";
+    ran(workspace.cargo(line).env("RUSTDOCFLAGS", flags))
 }
 
 fn build(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    ran(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))
+    ran(&mut workspace.cargo("build --release -p senko"))
 }
 
 /// pytest in the environment, if there is one.
@@ -567,7 +445,7 @@ fn pytest(workspace: &Workspace, setup: &Setup, args: &[&str]) -> Result<Done> {
 
 /// Builds the release binary, and gives its path.
 fn binary(workspace: &Workspace) -> Result<PathBuf> {
-    let built = run::show(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))?;
+    let built = run::show(&mut workspace.cargo("build --release -p senko"))?;
     if !built.ok {
         bail!("the release build failed");
     }
@@ -643,7 +521,7 @@ struct TestProgram {
 /// Builds the tests of all of the workspace: another selection would unify features in another way
 /// and build everything again.
 fn build_tests(workspace: &Workspace) -> Result<()> {
-    let built = run::show(&mut workspace.cargo(&["test", "--workspace", "--no-run"]))?;
+    let built = run::show(&mut workspace.cargo("test --workspace --no-run"))?;
     if !built.ok {
         bail!("the tests do not build");
     }
@@ -654,13 +532,8 @@ fn build_tests(workspace: &Workspace) -> Result<()> {
 /// programs.
 fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
     build_tests(workspace)?;
-    let args = [
-        "test",
-        "--workspace",
-        "--no-run",
-        "--message-format=json-render-diagnostics",
-    ];
-    let lines = run::output(&mut workspace.cargo(&args))?;
+    let line = "test --workspace --no-run --message-format=json-render-diagnostics";
+    let lines = run::output(&mut workspace.cargo(line))?;
     let mut programs = Vec::new();
     for line in lines.lines().filter(|l| l.starts_with('{')) {
         let message: serde_json::Value =

@@ -27,10 +27,7 @@ const LEFT_OUT: [&str; 4] = ["target", "senko-data", "corpus", "artifacts"];
 /// Runs the command on these files and folders, or on all that were wrapped before. With `--check`
 /// it prints the files that are not wrapped, and is true if there are none.
 pub fn wrap(args: &[String]) -> Result<bool> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .context("crates/xtask is two levels below the root")?;
+    let root = crate::root()?;
     let (options, paths): (Vec<&String>, Vec<&String>) =
         args.iter().partition(|arg| arg.starts_with('-'));
     if let Some(option) = options.iter().find(|option| **option != "--check") {

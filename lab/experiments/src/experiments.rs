@@ -16,6 +16,7 @@ pub mod serve_drives; // one, two and four flash files (paper B, figures 7 and 8
 pub mod serve_arithmetic; // arithmetic and appending on both tiers
 pub mod serve_tls; // TLS compared with memcached's, and with no TLS
 pub mod serve_watch; // histograms, hot keys and scrapes, compared with none of them
+pub mod serve_objects; // large values: rates, first byte, DRAM beside them
 pub mod serve_overload; // a steady load beside a misbehaving crowd
 pub mod transfer_predict; // two and four drives of that engine, predicted from one
 pub mod endurance_table1; // an LRU buffer before BAST (paper C, table 1)
@@ -72,6 +73,7 @@ pub static ALL: &[&Experiment] = &[
     &serve_arithmetic::EXPERIMENT,
     &serve_tls::EXPERIMENT,
     &serve_watch::EXPERIMENT,
+    &serve_objects::EXPERIMENT,
     &serve_overload::EXPERIMENT,
     &transfer_predict::EXPERIMENT,
     &endurance_table1::EXPERIMENT,

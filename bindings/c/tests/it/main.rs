@@ -5,61 +5,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use senko_dbm::example::Folder;
 
-/// The folder of the libraries that cargo built for this test.
-fn built() -> PathBuf {
-    // They lie beside the test. Those one folder above are of the last `cargo build`.
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().unwrap().to_path_buf();
-    assert!(
-        folder.join("libsenko_c.so").exists(),
-        "{}",
-        folder.display()
-    );
-    folder
-}
+mod compile; // programs against a library
 
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-/// Whether a compiler can make programs with the address sanitizer. With CI=true it must.
-fn has(compiler: &str, folder: &Folder) -> bool {
-    let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
-    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
-    let mut command = Command::new(compiler);
-    let output = command
-        .arg("-fsanitize=address")
-        .arg(&probe)
-        .arg("-o")
-        .arg(&program);
-    if output.output().is_ok_and(|output| output.status.success()) {
-        return true;
-    }
-    assert_ne!(
-        std::env::var("CI").as_deref(),
-        Ok("true"),
-        "{compiler} makes no such program"
-    );
-    println!("skipped: {compiler} makes no program with the address sanitizer");
-    false
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
+use compile::{built, dynamic, has, run, source, symbols};
 
 /// Compiles a program and runs it, with each of the two libraries.
 fn program(source_file: &Path) {
@@ -73,8 +26,8 @@ fn program(source_file: &Path) {
         return;
     }
     let shared = folder.path().join("libsenko_dbm.so.0");
-    std::os::unix::fs::symlink(built().join("libsenko_c.so"), &shared).unwrap();
-    let of_static = built().join("libsenko_c.a");
+    std::os::unix::fs::symlink(built("libsenko_c.so"), &shared).unwrap();
+    let of_static = built("libsenko_c.a");
     for (kind, library) in [("shared", &shared), ("static", &of_static)] {
         let program = folder.path().join(kind);
         let mut compile = Command::new(compiler);
@@ -151,13 +104,7 @@ fn the_symbols_are_those_of_the_list() {
         .lines()
         .map(str::to_owned)
         .collect();
-    let mut nm = Command::new("nm");
-    nm.args(["-D", "--defined-only"])
-        .arg(built().join("libsenko_c.so"));
-    let shown: BTreeSet<String> = run(&mut nm)
-        .lines()
-        .map(|line| line.rsplit(' ').next().unwrap().to_owned())
-        .collect();
+    let shown = symbols(&built("libsenko_c.so"));
     assert_eq!(shown, listed);
     let header = include_str!("../../include/senko_dbm.h");
     let declared: BTreeSet<String> = header
@@ -169,7 +116,6 @@ fn the_symbols_are_those_of_the_list() {
         })
         .collect();
     assert_eq!(declared, listed);
-    let mut readelf = Command::new("readelf");
-    let dynamic = run(readelf.arg("-d").arg(built().join("libsenko_c.so")));
+    let dynamic = dynamic(&built("libsenko_c.so"));
     assert!(dynamic.contains("soname: [libsenko_dbm.so.0]"), "{dynamic}");
 }

@@ -5,61 +5,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use senko_dbm::example::Folder;
 
-/// The folder of the library that cargo built for this test.
-fn built() -> PathBuf {
-    // It lies beside the test. The one a folder above is of the last `cargo build`.
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().unwrap().to_path_buf();
-    assert!(
-        folder.join("libsenko_ndbm.so").exists(),
-        "{}",
-        folder.display()
-    );
-    folder
-}
+#[path = "../../../c/tests/it/compile.rs"]
+mod compile; // programs against a library
 
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-/// Whether a compiler can make programs with the address sanitizer. With CI=true it must.
-fn has(compiler: &str, folder: &Folder) -> bool {
-    let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
-    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
-    let mut command = Command::new(compiler);
-    let output = command
-        .arg("-fsanitize=address")
-        .arg(&probe)
-        .arg("-o")
-        .arg(&program);
-    if output.output().is_ok_and(|output| output.status.success()) {
-        return true;
-    }
-    assert_ne!(
-        std::env::var("CI").as_deref(),
-        Ok("true"),
-        "{compiler} makes no such program"
-    );
-    println!("skipped: {compiler} makes no program with the address sanitizer");
-    false
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
+use compile::{built, dynamic, has, run, source, symbols};
 
 /// Compiles a program of tests/c and runs it in an empty folder, in which it leaves `data`. None if
 /// it could not be compiled.
@@ -70,7 +23,7 @@ fn program(name: &str, sanitizer: &[&str]) -> Option<Folder> {
         return None;
     }
     let library = folder.path().join("libsenko_ndbm.so.0");
-    std::os::unix::fs::symlink(built().join("libsenko_ndbm.so"), &library).unwrap();
+    std::os::unix::fs::symlink(built("libsenko_ndbm.so"), &library).unwrap();
     let program = folder.path().join("program");
     let mut compile = Command::new(compiler);
     compile
@@ -168,20 +121,13 @@ fn berkeleys_names_from_cxx() {
 /// Transactions have no name of Berkeley's.
 #[test]
 fn the_symbols_are_those_of_the_list() {
-    let listed: BTreeSet<&str> = include_str!("../../symbols.txt").lines().collect();
-    let mut nm = Command::new("nm");
-    let shown = run(nm
-        .args(["-D", "--defined-only"])
-        .arg(built().join("libsenko_ndbm.so")));
-    let shown: BTreeSet<&str> = shown
-        .lines()
-        .map(|line| line.rsplit(' ').next().unwrap())
-        .collect();
+    let lines = include_str!("../../symbols.txt").lines();
+    let listed: BTreeSet<String> = lines.map(str::to_owned).collect();
+    let shown = symbols(&built("libsenko_ndbm.so"));
     assert_eq!(shown, listed);
     let header = include_str!("../../include/senko/ndbm.h");
-    let plain: Vec<&str> = listed
+    let plain: Vec<&String> = listed
         .iter()
-        .copied()
         .filter(|name| name.starts_with("dbm_"))
         .collect();
     assert_eq!(plain.len(), 15);
@@ -190,17 +136,16 @@ fn the_symbols_are_those_of_the_list() {
             header.contains(&format!("{name}(")),
             "{name} is not declared"
         );
-        if ["dbm_abort", "dbm_begin", "dbm_commit"].contains(&name) {
+        if ["dbm_abort", "dbm_begin", "dbm_commit"].contains(&&**name) {
             continue;
         }
         let alias = name.replacen("dbm_", "__db_ndbm_", 1);
         assert!(
-            listed.contains(&*alias),
+            listed.contains(&alias),
             "{name} has no name of Berkeley DB's"
         );
     }
-    let mut readelf = Command::new("readelf");
-    let dynamic = run(readelf.arg("-d").arg(built().join("libsenko_ndbm.so")));
+    let dynamic = dynamic(&built("libsenko_ndbm.so"));
     assert!(
         dynamic.contains("soname: [libsenko_ndbm.so.0]"),
         "{dynamic}"

@@ -90,13 +90,19 @@ class _Mapping(_MutableMapping[_Any, bytes]):
         return self.run(lambda tx: tx.popitem())
 
     def run(self, fn: _Callable[[Transaction], _Given], *, durability: str | None = None) -> _Given:
-        """Calls `fn(tx)` in a transaction, again after each Conflict, and returns its result."""
+        """Calls `fn(tx)` in a transaction, again after each Conflict, and returns its result.
+
+        If `fn` itself changes what it reads, the hundredth Conflict is raised.
+        """
+        tries = 0
         while True:
+            tries += 1
             try:
                 with self.transaction(durability=durability) as tx:
                     return fn(tx)
             except Conflict:
-                pass
+                if tries == 100:
+                    raise
 
     def table(self, name: str, *, create: bool = False) -> Table:
         """A table of the database, which is a mapping too. `create` makes one that is not there."""

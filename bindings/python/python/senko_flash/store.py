@@ -110,6 +110,8 @@ class _Values(_ValuesView[bytes]):
 class Batch(_native.Batch):
     """Writes that are made together when the `with` block ends, or not at all.
 
+    Then the batch has ended, and takes no more.
+
     >>> import senko_flash.store, tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> store = senko_flash.store.open(folder.name + "/data.kv", "c")
@@ -147,11 +149,15 @@ class Batch(_native.Batch):
         return f"<senko_flash.store batch of {len(self)} writes>"
 
     def __enter__(self) -> Batch:
+        self._check()
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self._store.write(self, durability=self._durability)
+        try:
+            if kind is None:
+                self._store.write(self, durability=self._durability)
+        finally:
+            self._end()
 
 
 class Snapshot:

@@ -71,9 +71,11 @@ impl Admitter {
         (!self.affords(bytes)).then_some(Refusal::Budget)
     }
 
-    /// Whether the budget has this many bytes.
+    /// Whether the budget has this many bytes. More than a burst need a full bucket, and leave a
+    /// debt.
     pub fn affords(&self, bytes: usize) -> bool {
-        !self.limited || bytes as i128 * 1000 <= self.millibytes
+        let needed = i128::from((bytes as u64).min(self.burst));
+        !self.limited || needed * 1000 <= self.millibytes
     }
 
     /// Asks to write `bytes` of an item; `read`: it was read while in DRAM. If admitted, it spends
@@ -111,6 +113,14 @@ impl Admitter {
         if self.limited {
             self.millibytes -= bytes as i128 * 1000;
             self.unwritten += bytes as u64;
+        }
+    }
+
+    /// Gives back what was spent for bytes that will not be written.
+    pub fn give_back(&mut self, bytes: usize) {
+        if self.limited {
+            self.millibytes += bytes as i128 * 1000;
+            self.unwritten = self.unwritten.saturating_sub(bytes as u64);
         }
     }
 
@@ -215,6 +225,17 @@ mod tests {
         a.advance(151);
         assert!(a.affords(0) && !a.affords(1));
         a.advance(100_000);
-        assert!(a.affords(500) && !a.affords(501));
+        assert!(a.affords(500));
+        // A write larger than a burst passes when the bucket is full.
+        assert!(a.affords(5000));
+        a.spend_anyway(1);
+        assert!(a.affords(499) && !a.affords(5000));
+        a.advance(101_000);
+        a.spend_anyway(5000);
+        a.give_back(4000);
+        a.advance(101_499);
+        assert!(!a.affords(0), "the debt is paid first");
+        a.advance(101_500);
+        assert!(a.affords(0) && !a.affords(1));
     }
 }

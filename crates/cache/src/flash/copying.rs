@@ -86,7 +86,6 @@ impl Copying {
     pub fn failed(&self) -> bool {
         self.failed
     }
-    /// Whether all of it is placed.
     pub fn is_placed(&self) -> bool {
         self.placed == self.header.flash_len()
     }

@@ -17,7 +17,7 @@ use super::read::{ReadOp, Stage};
 use super::{Flash, TOKEN_READ, token};
 use crate::index::Slot;
 use crate::key::Key;
-use crate::types::{FRAME_PAGES, Want};
+use crate::types::Want;
 
 impl Flash {
     /// Starts a read of a slot's record, which begins at this position of this log.
@@ -33,11 +33,7 @@ impl Flash {
         let n = self.reads.start(key, want, user, slot);
         let op = self.reads.op(n);
         (op.log, op.position) = (log, position);
-        op.pages = match (want, slot.len()) {
-            (Want::Header | Want::Listed, _) => 1,
-            (_, 0) => FRAME_PAGES as u64,
-            (_, pages) => pages as u64,
-        };
+        op.pages = want.pages(slot.len()) as u64;
         n
     }
 

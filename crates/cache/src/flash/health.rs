@@ -172,9 +172,13 @@ impl Health {
         }
         self.moved_ms = now_ms;
     }
+    /// Whether the device has operations and ended none of them for longer than `ms`.
+    pub fn is_silent(&self, now_ms: u64, ms: u64) -> bool {
+        self.in_flight > 0 && now_ms.saturating_sub(self.moved_ms) > ms
+    }
     /// Whether the device has operations and ended none of them recently.
     pub fn stalls(&self, now_ms: u64) -> bool {
-        self.in_flight > 0 && now_ms.saturating_sub(self.moved_ms) > SILENT_MS
+        self.is_silent(now_ms, SILENT_MS)
     }
 
     /// Counts the result of a write of items; true if the state changed.
@@ -233,7 +237,6 @@ impl Health {
         self.wait_ms = (self.wait_ms * 2).min(LONGEST_WAIT_MS);
     }
 
-    /// Whether a probe is due.
     pub fn probe_due(&self, now_ms: u64) -> bool {
         self.state != DeviceState::Up
             && matches!(self.probe, Probe::Idle | Probe::Written)

@@ -16,19 +16,23 @@
 //! packed by best fit into a few open pages. Paper B: a larger record takes the fewest pages that
 //! hold it. Here it ends at the end of its last page, and small records fill the front of its first
 //! page. In paper B it starts at the start of its first page, and half a page per record stays
-//! empty. Chunks (runs of pages in DRAM) are written in order, each once. The two newest stay open
-//! for small records, so pages leave nearly full.
+//! empty. Where sizes leave pages empty all the same, records cross from page to page, which costs
+//! a larger read and no second one (`open_pages.rs`). Chunks (runs of pages in DRAM) are written in
+//! order, each once. The two newest stay open for small records, so pages leave nearly full.
 //!
 //! Always holds:
 //! - LOG-1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
-//! - LOG-2: pages in write buffers are the newest of the log, without a gap; all older ones are on
-//!   the device.
+//! - LOG-2: of a run of pages of one record or one region, those in write buffers are the end.
 //! - LOG-3: no record wraps around the end of the slice.
 //! - LOG-4: a page never holds two records whose keys have the same tag, so it never holds two
 //!   records of one key. A slot consists of a tag and a page, so it names exactly one record.
 //!   Otherwise a look-up could find a second record through it, long after that record's own slot
 //!   is gone.
+//! - LOG-7: a record of up to a page ends in the region in which it begins. A page in which a
+//!   record without pieces ends that begins in an earlier page has a mark, unless the record fills
+//!   it. The mark says where the next record may begin.
 
+mod ahead; // regions ahead of the head, for values that are written as they arrive
 mod mark; // where a log of an earlier process continues
 
 use std::sync::Arc;
@@ -39,13 +43,14 @@ use super::dead::Dead;
 use super::discards::Discards;
 use super::health::Health;
 use super::invalid::InvalidRanges;
-use super::open_pages::{OpenPages, SMALLEST_RECORD};
+use super::open_pages::{OpenPages, Sizes};
 use super::{TOKEN_PROBE, TOKEN_WRITE, token};
 use crate::config::DeviceSlice;
-use crate::record::RECORD_ALIGN;
+use crate::record::{self, RECORD_ALIGN};
 use crate::stream::Streams;
 use crate::types::FRAME_PAGES;
 use crate::words::{LogWord, State};
+use ahead::Ahead;
 
 pub(crate) use mark::LogMark;
 
@@ -59,6 +64,23 @@ pub(crate) enum NoPlace {
     Buffers,
     /// The log is full: a region must be reclaimed first.
     Space,
+}
+
+/// The place of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Of its first page, and where it begins in it.
+    pub position: u64,
+    pub offset: usize,
+    /// Where the next record may begin, counted from the start of that page.
+    end: usize,
+}
+
+impl Place {
+    /// Pages in which the record lies.
+    pub fn pages(&self) -> usize {
+        self.end.div_ceil(PAGE_SIZE)
+    }
 }
 
 #[derive(Debug)]
@@ -79,6 +101,8 @@ struct Region {
     pins: u32,
     /// First page, counted within the region, at which a record starts.
     first_record: u32,
+    /// Whether it was given to uploads (`log/ahead.rs`).
+    uploads: bool,
 }
 
 #[derive(Debug)]
@@ -94,7 +118,9 @@ pub(crate) struct Log {
     region_pages: u64,
     regions: Vec<Region>,
     head: u64,
-    /// The head's place in the slice, and its lap.
+    /// Regions given to uploads.
+    ahead: Ahead,
+    /// The place in the slice of the first page that was not given out, and its lap.
     head_at: u64,
     lap: u64,
     tail: u64,
@@ -158,6 +184,7 @@ impl Log {
             region_pages,
             regions: vec![Region::default(); regions as usize],
             head: 0,
+            ahead: Ahead::default(),
             head_at: 0,
             lap: 0,
             tail: 0,
@@ -208,7 +235,7 @@ impl Log {
     fn tell_region(&self, n: usize) {
         if let Some(state) = &self.state {
             let first = (self.base / self.region_pages) as usize;
-            state.set_region(first + n, self.regions[n].first_record);
+            state.set_region(first + n, self.regions[n].word());
         }
     }
 
@@ -269,7 +296,7 @@ impl Log {
     }
     /// Pages that can be given out now.
     pub fn free_pages(&self) -> u64 {
-        self.tail + self.pages - self.head - self.discarding_pages()
+        self.tail + self.pages - self.taken() - self.discarding_pages()
     }
     fn discarding_pages(&self) -> u64 {
         self.discards.regions() * self.region_pages
@@ -277,7 +304,7 @@ impl Log {
     /// Notes that a record of `pages` pages found no space, so reclaim must free more regions than
     /// usual.
     pub fn want(&mut self, pages: u64) {
-        self.wanted = self.with_wrap(pages);
+        self.wanted = self.wanted.max(self.with_wrap(pages));
     }
     /// Whether a region should be reclaimed.
     pub fn runs_out(&mut self) -> bool {
@@ -288,7 +315,7 @@ impl Log {
         coming < (2 * self.region_pages).max(self.wanted) + self.reserve() && self.reclaim_pays()
     }
     pub fn used_pages(&self) -> u64 {
-        self.head - self.tail
+        self.taken() - self.tail
     }
 
     // ---- if every live record is kept (`docs/architecture/no-eviction.md`) ----
@@ -330,11 +357,39 @@ impl Log {
 
     // ---- positions ----
 
+    /// The position before which everything was given out.
+    fn taken(&self) -> u64 {
+        self.ahead.regions_end().unwrap_or(self.head)
+    }
+    fn note_taken(&mut self) {
+        let taken = self.taken();
+        (self.lap, self.head_at) = (taken / self.pages, taken % self.pages);
+    }
+    /// Tells the next process that positions before this may have been given out.
+    fn tell_opened(&self, position: u64) {
+        self.tell(LogWord::Opened, position.max(self.taken()));
+    }
+    /// Moves the head past the regions of uploads if `pages` pages do not fit before them.
+    fn make_way(&mut self, pages: u64) {
+        if !self.ahead.is_before(self.head + pages) {
+            self.pass();
+        }
+    }
+    /// Moves the head past the regions of uploads. The rest of its region stays as it was on the
+    /// device: records there have an older generation.
+    fn pass(&mut self) {
+        if let Some(end) = self.ahead.pass() {
+            self.head = end;
+        }
+    }
+
+    fn region_of(&self, position: u64) -> usize {
+        (position / self.region_pages % self.regions.len() as u64) as usize
+    }
     /// The shard's page number of a position, and its lap.
     pub fn place_of(&self, position: u64) -> (u64, u64) {
         (self.base + position % self.pages, position / self.pages)
     }
-    /// The device page of a position.
     pub fn device_page(&self, position: u64) -> u64 {
         self.first_page + position % self.pages
     }
@@ -381,6 +436,8 @@ impl Log {
     /// Makes everything stored so far invalid. Later records go to other pages.
     pub fn flush_all(&mut self) {
         self.open_pages.clear();
+        self.pass();
+        self.ahead.end();
         self.invalid.flush(self.head);
         self.dead.all(self.used_bytes());
         // The head may lie within the opened pages, but another process would only know the end of
@@ -406,7 +463,8 @@ impl Log {
             return Err(NoPlace::Buffers);
         }
         let pages = self.with_wrap(pages);
-        if pages + leave > self.free_pages() {
+        // Pages before the regions of uploads are the head's already.
+        if !self.ahead.is_before(self.head + pages) && pages + leave > self.free_pages() {
             return Err(NoPlace::Space);
         }
         if pages > self.buffered_room() {
@@ -418,30 +476,64 @@ impl Log {
 
     /// Pages for which there are buffers.
     fn buffered_room(&self) -> u64 {
-        let open = self
-            .open
-            .last()
-            .map_or(0, |c| self.chunk_pages - c.used as u64);
-        open + self.chunk_pages * self.spare.len() as u64
+        self.open_room() + self.chunk_pages * self.spare.len() as u64
     }
 
-    /// Finds a place for a small record of `len` bytes: in the open page that it fills best, or in
-    /// a new page. Returns position and offset in the page. [`Log::put`] the bytes, then
-    /// [`Log::settle`].
-    pub fn place_small(&mut self, len: usize, tag: u64) -> Result<(u64, usize), NoPlace> {
-        debug_assert!(len <= PAGE_SIZE);
-        let place = match self.open_pages.take(len, tag) {
-            Some(place) => place,
-            None => {
-                let position = self.place(1)?;
-                self.open_pages.open(position);
-                self.open_pages
-                    .take(len, tag)
-                    .expect("an empty page has room")
-            }
+    /// Pages at the head that the last open chunk takes.
+    fn open_room(&self) -> u64 {
+        let last = self.open.last();
+        let at_head = last.filter(|c| c.first + c.used as u64 == self.head);
+        at_head.map_or(0, |c| self.chunk_pages - c.used as u64)
+    }
+
+    /// Finds a place for a record, if there are space and buffers for all of it: in the open page
+    /// that it fills best, or in new pages. [`Log::put`] the bytes, then [`Log::end_record`], then
+    /// [`Log::settle`]. A record larger than a frame shares no page: its pieces are whole pages. In
+    /// a log that keeps all, the record crosses pages only if it `may_cross` (KEEP-5).
+    pub fn place_record(&mut self, record: Sizes, may_cross: bool) -> Result<Place, NoPlace> {
+        let Sizes { len, tag, .. } = record;
+        if len <= PAGE_SIZE
+            && let Some((position, offset)) = self.open_pages.take(len, tag)
+        {
+            self.placed(len);
+            return Ok(Place {
+                position,
+                offset,
+                end: record::place_end(offset, len),
+            });
+        }
+        let pages = len.div_ceil(PAGE_SIZE) as u64;
+        if pages > FRAME_PAGES as u64 {
+            let position = self.place(pages, pages)?;
+            self.placed(len);
+            return Ok(Place {
+                position,
+                offset: 0,
+                end: pages as usize * PAGE_SIZE,
+            });
+        }
+        let crosses = match self.kept {
+            None => self.open_pages.lose(),
+            Some(_) => may_cross,
         };
+        if self.stream.is_none() {
+            self.make_way(pages);
+        }
+        let left = match self.head % self.region_pages {
+            0 => 0,
+            inside => self.region_pages - inside,
+        };
+        let spot = self.open_pages.spot(record, self.head, left, crosses);
+        // A record may begin in the page in which this one ends.
+        let whole = spot.pages - u64::from(!spot.end.is_multiple_of(PAGE_SIZE));
+        let position = self.place(spot.pages, whole)? - u64::from(spot.shares);
         self.placed(len);
-        Ok(place)
+        self.open_pages.fill(&spot, position, tag);
+        Ok(Place {
+            position,
+            offset: spot.offset,
+            end: spot.end,
+        })
     }
 
     fn placed(&mut self, len: usize) {
@@ -449,40 +541,28 @@ impl Log {
         self.dead.placed(len);
     }
 
-    /// Finds a place for a record of several pages, if there are space and buffers for all of it.
-    /// The record ends at the end of its last page, so small records can fill the rest of its first
-    /// page. Its first `prefix` bytes lie in that page. Returns position and offset in the page.
-    /// [`Log::put`] the bytes, then [`Log::settle`]. A record larger than a frame shares no page:
-    /// its pieces are whole pages.
-    pub fn place_large(
-        &mut self,
-        len: usize,
-        prefix: usize,
-        tag: u64,
-    ) -> Result<(u64, usize), NoPlace> {
-        let pages = len.div_ceil(PAGE_SIZE);
-        let position = self.place(pages as u64)?;
-        self.placed(len);
-        if pages > FRAME_PAGES {
-            return Ok((position, 0));
-        }
-        let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - prefix);
-        let offset = left - left % RECORD_ALIGN;
-        if offset < SMALLEST_RECORD {
-            return Ok((position, 0));
-        }
-        self.open_pages.open_front(position, offset, tag);
-        Ok((position, offset))
+    /// Marks the page in which a record ends, if it begins in an earlier one. All of the record has
+    /// been put to its place.
+    pub fn end_record(&mut self, place: &Place) {
+        let Some((mark, at)) = record::mark_end(place.end) else {
+            return;
+        };
+        let page = place.position + (at / PAGE_SIZE) as u64;
+        let first = self.buffered(page).expect("its chunk is open");
+        let word: [u8; RECORD_ALIGN] = *first.first_chunk().expect("a page");
+        self.put(place.position, place.end - RECORD_ALIGN, &word);
+        self.put(page, 0, &mark);
     }
 
-    /// Takes `pages` contiguous pages at the head.
-    fn place(&mut self, pages: u64) -> Result<u64, NoPlace> {
+    /// Takes `pages` contiguous pages at the head, of which a record fills the first `whole`.
+    fn place(&mut self, pages: u64, whole: u64) -> Result<u64, NoPlace> {
         if self.stream.is_some() {
             return Err(NoPlace::Buffers);
         }
+        self.make_way(pages);
         self.room(pages, 0)?;
         let position = self.skip_wrap(pages);
-        self.enter(pages, position, position + pages);
+        self.enter(pages, position, position + whole);
         Ok(position)
     }
 
@@ -500,7 +580,9 @@ impl Log {
         if self.stream.is_some() {
             return Err(NoPlace::Buffers);
         }
-        if self.with_wrap(pages) + leave > self.free_pages() {
+        self.make_way(pages);
+        let own = self.ahead.is_before(self.head + pages);
+        if !own && self.with_wrap(pages) + leave > self.free_pages() {
             return Err(NoPlace::Space);
         }
         // The pages left empty at the end of the slice need buffers too.
@@ -539,6 +621,9 @@ impl Log {
         leave: u64,
         now_ms: u64,
     ) -> Result<(), NoPlace> {
+        if self.stream.is_none() {
+            self.make_way(pages);
+        }
         let skip = self.with_wrap(pages) - pages;
         if skip > 0 && leave > 0 && skip + pages + leave > self.free_pages() {
             return Err(NoPlace::Space);
@@ -559,10 +644,7 @@ impl Log {
     /// [`Log::put`], then [`Log::settle`].
     pub fn stream(&mut self, most: u64) -> Option<(u64, u64)> {
         let (start, end) = self.stream.filter(|_| !self.closed)?;
-        let open = self
-            .open
-            .last()
-            .map_or(0, |c| self.chunk_pages - c.used as u64);
+        let open = self.open_room();
         let room = if open > 0 {
             open
         } else {
@@ -595,27 +677,24 @@ impl Log {
     fn enter(&mut self, pages: u64, start: u64, end: u64) {
         let to = self.head + pages;
         self.page_bytes += pages * PAGE_SIZE as u64;
-        let mut region = self.head.next_multiple_of(self.region_pages);
-        while region < to {
-            let n = (region / self.region_pages % self.regions.len() as u64) as usize;
-            let inside = if region <= start {
+        let mut at = self.head.next_multiple_of(self.region_pages);
+        while at < to {
+            let n = self.region_of(at);
+            let inside = if at <= start {
                 0
             } else {
-                end.saturating_sub(region).min(self.region_pages)
+                end.saturating_sub(at).min(self.region_pages)
             };
-            self.regions[n].first_record = inside as u32;
+            let region = &mut self.regions[n];
+            (region.first_record, region.uploads) = (inside as u32, false);
             self.tell_region(n);
-            region += self.region_pages;
+            at += self.region_pages;
         }
         while self.head < to {
-            if self
-                .open
-                .last()
-                .is_none_or(|c| c.used as u64 == self.chunk_pages)
-            {
+            if self.open_room() == 0 {
                 let buf = self.spare.pop().expect("room was asked for");
                 // Done before anything can name a page of it (RESTART-4).
-                self.tell(LogWord::Opened, self.head + self.chunk_pages);
+                self.tell_opened(self.head + self.chunk_pages);
                 self.open.push(Chunk {
                     buf,
                     first: self.head,
@@ -631,7 +710,7 @@ impl Log {
             chunk.used += take as usize;
             self.head += take;
         }
-        (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
+        self.note_taken();
     }
 
     /// Submits all chunks but the two newest: nothing more goes into those. Call it after each
@@ -694,7 +773,7 @@ impl Log {
         };
         let inside = self.head % self.region_pages;
         if inside > 0 && self.head - inside > start {
-            let n = (self.head / self.region_pages % self.regions.len() as u64) as usize;
+            let n = self.region_of(self.head);
             self.regions[n].first_record = inside as u32;
             self.tell_region(n);
         }
@@ -788,19 +867,16 @@ impl Log {
     /// Counts a read in flight of a record that starts at a position. Regions are freed in order,
     /// so this protects the whole record, wherever it ends.
     pub fn pin(&mut self, position: u64, on: bool) {
-        let n = (position / self.region_pages % self.regions.len() as u64) as usize;
+        let n = self.region_of(position);
         let pins = &mut self.regions[n].pins;
         *pins = if on { *pins + 1 } else { *pins - 1 };
     }
     pub fn oldest_region_pins(&self) -> u32 {
-        let reads =
-            self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize].pins;
-        reads + self.streams.pins(self.tail)
+        self.regions[self.region_of(self.tail)].pins + self.streams.pins(self.tail)
     }
     /// First page of the oldest region at which a record starts.
     pub fn oldest_region_first(&self) -> u64 {
-        let region =
-            self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize];
+        let region = self.regions[self.region_of(self.tail)];
         self.tail + u64::from(region.first_record)
     }
     /// Frees the oldest region and returns its number in the log. The caller discards it. After the
@@ -808,7 +884,7 @@ impl Log {
     /// records.
     pub fn free_oldest(&mut self, taken: u64, now_ms: u64) -> u64 {
         debug_assert_eq!(self.oldest_region_pins(), 0);
-        let region = self.tail / self.region_pages % self.regions.len() as u64;
+        let region = self.region_of(self.tail) as u64;
         self.discards.begin(region, now_ms);
         self.streams.wait_for(None);
         self.tail += self.region_pages;

@@ -113,6 +113,7 @@ mod tests {
             0,
             vec![Log::new((0, 0), slice, 0, 64, 16, 4)],
             FramePool::new(&[(1, 1)]),
+            0,
             Admitter::new(admission, 1),
         )
     }

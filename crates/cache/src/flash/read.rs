@@ -53,7 +53,6 @@ pub(crate) struct Piece {
     pub at: usize,
     /// Where its bytes are in the frame.
     pub bytes: std::ops::Range<usize>,
-    /// Whether it is the last one.
     pub last: bool,
     pub intact: bool,
 }

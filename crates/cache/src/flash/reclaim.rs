@@ -179,26 +179,36 @@ impl Flash {
         self.reclaims[n].copied(copying.end(), self.steady_ms);
     }
 
+    /// Begins a reclaim if the log runs out of pages.
+    fn begin_reclaim<Q: Queue>(&mut self, queue: &mut Q, n: usize) -> bool {
+        let log = &mut self.logs[n];
+        if !log.runs_out() {
+            return false;
+        }
+        log.leave_oldest(queue, self.steady_ms);
+        self.reclaims[n] = Reclaim {
+            active: true,
+            next: log.oldest_region_first(),
+            progress_ms: self.steady_ms,
+            ..Reclaim::default()
+        };
+        // From now on no record of the region gets a slot.
+        self.fail_uploads(n, false);
+        true
+    }
+
     /// The next step of a log's reclaim. It begins a reclaim if the log runs out of pages.
-    pub fn reclaim_next(&mut self, n: usize) -> Next {
+    pub fn reclaim_next<Q: Queue>(&mut self, queue: &mut Q, n: usize) -> Next {
         if self.closed {
             return Next::Wait;
         }
-        let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
-        if !log.health().takes_items() {
+        if !self.logs[n].health().takes_items() {
             return Next::Wait; // it needs no space, and writing records again would lose them
         }
-        if !r.active {
-            if !log.runs_out() {
-                return Next::Wait;
-            }
-            *r = Reclaim {
-                active: true,
-                next: log.oldest_region_first(),
-                progress_ms: self.steady_ms,
-                ..Reclaim::default()
-            };
+        if !self.reclaims[n].active && !self.begin_reclaim(queue, n) {
+            return Next::Wait;
         }
+        let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
         if r.reading {
             return Next::Wait;
         }
@@ -210,6 +220,9 @@ impl Flash {
         }
         let end = log.tail() + log.region_pages();
         if r.next >= end {
+            if !log.leave_oldest(queue, self.steady_ms) {
+                return Next::Wait; // for the writes of its last chunks
+            }
             if log.oldest_region_pins() == 0 {
                 return Next::Free;
             }

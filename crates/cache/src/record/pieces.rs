@@ -112,6 +112,16 @@ impl Seal {
         self.pieces.map_or(offset, |pieces| pieces.before(offset))
     }
 
+    /// Bytes of the record that still belong to the piece under way.
+    pub fn left_in_piece(&self) -> usize {
+        PIECE - SUM - self.at % PIECE
+    }
+
+    /// How many pieces are complete.
+    pub fn pieces_ended(&self) -> usize {
+        self.at / PIECE
+    }
+
     /// Takes the next bytes of the record. `put` gets what belongs at an offset on flash.
     pub fn put(&mut self, mut bytes: &[u8], mut put: impl FnMut(usize, &[u8])) {
         while !bytes.is_empty() {

@@ -27,7 +27,7 @@ use crate::key::{Key, MAX_KEY};
 use crate::record::{self, PIECE};
 use crate::shard::Shard;
 use crate::stream::{PieceRead, Stream, Whence};
-use crate::types::{FRAME_PAGES, Fetched, FlashRef, Want};
+use crate::types::{Fetched, FlashRef, Want};
 
 /// A read of another shard's flash.
 #[derive(Debug)]
@@ -95,11 +95,7 @@ impl Shard {
         let (pos, slot) = self.index.find_same(key.hash, Slot(at.0))?;
         let (n, position) = self.place(slot)?;
         let log = self.flash.log(n);
-        let pages = match (want, slot.len()) {
-            (Want::Header, _) => 1,
-            (_, 0) => FRAME_PAGES,
-            (_, pages) => pages,
-        };
+        let pages = want.pages(slot.len());
         // LOG-2: a record whose last page is on the device is there as a whole.
         let last = position + slot.len().max(pages) as u64 - 1;
         let is_access = want == Want::Answer;
@@ -128,8 +124,8 @@ impl Shard {
 
     /// Checks the pages of a read of another shard's flash (AFAR-1); a hit is counted here.
     /// [`Fetched::Changed`]: the command must run at that shard.
-    pub fn check_afar(&mut self, read: AfarRead, frame: PageBuf) -> Fetched {
-        let run = &frame[..read.pages * PAGE_SIZE];
+    pub fn check_afar(&mut self, read: AfarRead, mut frame: PageBuf) -> Fetched {
+        let run = &mut frame[..read.pages * PAGE_SIZE];
         let found = find_record(run, read.key(), read.generation);
         let FrameMatch::At(at, header) = found else {
             return Fetched::Changed;

@@ -4,7 +4,8 @@
 use senko_io::{Completion, PAGE_SIZE, Queue};
 
 use crate::flash::{
-    TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token_shard, untoken,
+    TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_UPLOAD, TOKEN_WRITE, token_shard,
+    untoken,
 };
 use crate::shard::Shard;
 
@@ -41,6 +42,20 @@ impl Shard {
                 }
                 self.pump_stream(queue);
                 self.flash.retry_parked();
+                self.reclaim(queue, log);
+            }
+            TOKEN_UPLOAD => {
+                let written = completion.result.is_ok();
+                let (log, bytes, worse) =
+                    self.flash.upload_written(queue, value, completion.result);
+                if written {
+                    self.stats.device_write_bytes += bytes as u64;
+                } else {
+                    self.stats.flash_write_errors += 1;
+                }
+                if worse {
+                    self.state_changed(log);
+                }
                 self.reclaim(queue, log);
             }
             TOKEN_RECLAIM => self.reclaim_read(queue, value as usize, completion),

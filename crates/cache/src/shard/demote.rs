@@ -10,7 +10,8 @@ use senko_io::{PAGE_SIZE, Queue};
 
 use crate::arena::{Handle, LINKED};
 use crate::flash::admission::Refusal;
-use crate::flash::log::NoPlace;
+use crate::flash::log::{NoPlace, Place};
+use crate::flash::open_pages::Sizes;
 use crate::index::Slot;
 use crate::record::{self, FlashHead, Header, Seal};
 use crate::shard::Shard;
@@ -123,14 +124,14 @@ impl Shard {
         hash: u64,
         len: usize,
     ) {
-        let position = self
+        let place = self
             .write_item(queue, n, item, hash, len)
             .expect("room was asked for");
         self.dram.chosen(item, hash);
         let slot = self.index.flash_slot(
             hash,
-            self.flash.log(n).place_of(position),
-            len.div_ceil(PAGE_SIZE),
+            self.flash.log(n).place_of(place.position),
+            place.pages(),
             self.dram.arena().item_expiry(item),
             self.now,
         );
@@ -198,13 +199,16 @@ impl Shard {
         item: Handle,
         hash: u64,
         len: usize,
-    ) -> Result<u64, NoPlace> {
-        let (log, tag) = (self.flash.log_mut(n), self.index.tag(hash));
-        let (position, offset) = if len <= PAGE_SIZE {
-            log.place_small(len, tag)?
-        } else {
-            log.place_large(len, self.dram.arena().header(item).flash_prefix(), tag)?
+    ) -> Result<Place, NoPlace> {
+        let record = Sizes {
+            len,
+            prefix: self.dram.arena().header(item).flash_prefix(),
+            tag: self.index.tag(hash),
         };
+        let place = self.flash.log_mut(n).place_record(record, false)?;
+        let Place {
+            position, offset, ..
+        } = place;
         let mut head = self.flash_head(n, item, position);
         let (from, to) = (head.header().head_len(), head.header().dram_len());
         let (log, mut seal) = (self.flash.log_mut(n), head.seal());
@@ -213,8 +217,9 @@ impl Shard {
         let all = self.dram.arena();
         all.pieces(item, from, to, |piece| seal.put(piece, &mut put));
         seal.finish(&mut put);
+        self.flash.log_mut(n).end_record(&place);
         self.flash.settle(queue, n);
-        Ok(position)
+        Ok(place)
     }
 
     /// Head and checksums of an item's record for a position on flash.

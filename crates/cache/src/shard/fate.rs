@@ -2,8 +2,10 @@
 //! The fate of a record in a region that is being reclaimed: it is dropped, or written again.
 //! `reclaim.rs` and `keep.rs` walk the region.
 
-use senko_io::{PAGE_SIZE, Queue};
+use senko_io::Queue;
 
+use crate::flash::log::Place;
+use crate::flash::open_pages::Sizes;
 use crate::index::{Index, Slot};
 use crate::key::Key;
 use crate::record::{self, FlashHead, Header};
@@ -71,24 +73,27 @@ impl Shard {
     }
 
     /// Copies an intact record to a new place, for which there is room. The record's slot equals
-    /// `slot` apart from its hits. It then names the new place, with the hits of `slot`.
+    /// `slot` apart from its hits. It then names the new place, with the hits of `slot`. In a log
+    /// that keeps all, the record crosses pages only if it `may_cross` (KEEP-5).
     pub(super) fn write_again<Q: Queue>(
         &mut self,
         queue: &mut Q,
         n: usize,
-        slot: Slot,
-        hash: u64,
-        header: &Header,
-        bytes: &[u8],
+        (slot, hash): (Slot, u64),
+        (header, bytes): (&Header, &[u8]),
+        may_cross: bool,
     ) {
-        let len = header.flash_len();
-        let (log, tag) = (self.flash.log_mut(n), self.index.tag(hash));
-        let placed = if len <= PAGE_SIZE {
-            log.place_small(len, tag)
-        } else {
-            log.place_large(len, header.flash_prefix(), tag)
+        let record = Sizes {
+            len: header.flash_len(),
+            prefix: header.flash_prefix(),
+            tag: self.index.tag(hash),
         };
-        let (position, offset) = placed.expect("room was asked for");
+        let log = self.flash.log_mut(n);
+        let placed = log.place_record(record, may_cross);
+        let place = placed.expect("room was asked for");
+        let Place {
+            position, offset, ..
+        } = place;
         let body = &bytes[header.flash_body()..];
         let text = &bytes[header.flash_body()..header.flash_prefix()];
         let mut head = FlashHead::new(header, log.generation(position), text);
@@ -96,29 +101,28 @@ impl Shard {
         let head = head.finish();
         log.put(position, offset, head);
         log.put(position, offset + head.len(), body);
+        log.end_record(&place);
         self.flash.settle(queue, n);
         let (pos, _) = self
             .index
             .find_same(hash, slot)
             .expect("the slot was just found");
-        let moved = self.moved_slot(n, position, slot, hash, header);
+        let moved = self.moved_slot(n, (position, place.pages()), slot, hash, header);
         self.index.set(pos, moved);
     }
 
-    /// Counts a record that was written again, and returns its new slot.
+    /// Counts a record that was written again, to these pages, and returns its new slot.
     pub(super) fn moved_slot(
         &mut self,
         n: usize,
-        position: u64,
+        (position, pages): (u64, usize),
         slot: Slot,
         hash: u64,
         header: &Header,
     ) -> Slot {
-        let len = header.flash_len();
         self.stats.reinsertions += 1;
-        self.stats.reinserted_bytes += len as u64;
+        self.stats.reinserted_bytes += header.flash_len() as u64;
         let page = self.flash.log(n).place_of(position);
-        let pages = len.div_ceil(PAGE_SIZE);
         self.index
             .flash_slot(hash, page, pages, header.expiry, self.now)
             .with_hot(slot.hot())

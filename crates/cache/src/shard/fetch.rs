@@ -246,13 +246,13 @@ impl Shard {
     }
 
     /// Checks the first piece, which is usually the only one.
-    fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
-        if self.flash.read(n).want() == Want::Listed {
-            return Step::Ended(self.look_listed(n, &frame[..PAGE_SIZE]));
-        }
+    fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> Step {
         let op = self.flash.read(n);
         let (want, slot, hash) = (op.want(), op.slot(), op.hash());
-        let run = &frame[..op.pages() as usize * PAGE_SIZE];
+        let run = &mut frame[..op.pages() as usize * PAGE_SIZE];
+        if want == Want::Listed {
+            return Step::Ended(self.look_listed(n, run));
+        }
         let generation = self.flash.log(op.log()).generation(op.position());
         let found = find_record(run, op.key().bytes, generation);
         let (at, header) = match found {
@@ -304,7 +304,7 @@ impl Shard {
     }
 
     /// Finds a slot's item among the records of its page: the one whose key has the slot's hash.
-    fn look_listed(&mut self, n: u32, page: &[u8]) -> Fetched {
+    fn look_listed(&mut self, n: u32, run: &[u8]) -> Fetched {
         let op = self.flash.read(n);
         let slot = op.slot();
         let generation = self.flash.log(op.log()).generation(op.position());
@@ -312,18 +312,16 @@ impl Shard {
         let mut end = 0;
         // A flush_all meanwhile keeps the slot, but its record is invalid.
         while self.place(slot).is_some() {
-            let at = record::skip_gap(page, end, PAGE_SIZE);
-            let At::Record(header) = record::peek(page, at, PAGE_SIZE) else {
+            let at = record::skip_gap(run, end, PAGE_SIZE);
+            let At::Record(header) = record::peek(run, at, PAGE_SIZE) else {
                 break;
             };
-            let key = record::key_at(page, at, &header);
-            let total = header.flash_len();
-            end = record::next_offset(at, total).min(PAGE_SIZE);
+            let key = record::key_at(run, at, &header);
+            end = record::end_at(at, &header).min(PAGE_SIZE);
             let hash = Key::new(key, self.config.hash_seed).hash;
-            let whole = at + total > page.len() || record::intact(&page[at..at + total], &header);
             if self.index.find_same(hash, slot).is_some()
-                && record::head_intact(&page[at..], &header, generation)
-                && whole
+                && record::intact_at(run, at, &header, generation)
+                && record::joined(run, at, &header).is_none_or(|r| record::intact(&r, &header))
                 && !record::expired(header.expiry, self.now)
             {
                 // Of two records with this tag, the slot names the later one.
@@ -429,9 +427,13 @@ impl Shard {
             // It must not wait for memory: reclaim frees memory and may be waiting for this read.
             return Step::Ended(Fetched::Changed);
         }
-        let due = want == Want::Answer && self.is_due(slot);
+        let fits = self.fits_dram(header.dram_len());
+        let due = want == Want::Answer && self.is_due(slot) && fits;
         if !due && want != Want::Resident {
             return self.stream(n, frame, header);
+        }
+        if !fits {
+            return Step::Ended(Fetched::OutOfMemory);
         }
         let item = match self.take_item(queue, header.dram_len()) {
             Ok(item) => item,
@@ -468,7 +470,11 @@ impl Shard {
             log: n,
             device: log.device(),
             page: log.device_page(position),
-            written_to: log.written_to(),
+            // An upload was written before it got its slot.
+            written_to: match log.is_of_uploads(position) {
+                true => u64::MAX,
+                false => log.written_to(),
+            },
         }
     }
 
@@ -536,23 +542,22 @@ impl Shard {
 }
 
 /// Searches for a key among the records that begin in the first page of a run. A page never holds
-/// two records of a key (LOG-4).
-pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> FrameMatch {
+/// two records of a key (LOG-4). If the record is all here, its bytes are joined.
+pub(crate) fn find_record(run: &mut [u8], key: &[u8], generation: u32) -> FrameMatch {
     let mut end = 0;
     loop {
         let at = record::skip_gap(run, end, PAGE_SIZE);
         match record::peek(run, at, PAGE_SIZE) {
             At::Record(header) => {
-                let len = header.flash_len();
                 if record::key_at(run, at, &header) == key {
-                    let intact = record::head_intact(&run[at..], &header, generation);
-                    return if intact {
+                    let here = record::join(run, at, &header) || header.has_answer();
+                    return if here && record::head_intact(&run[at..], &header, generation) {
                         FrameMatch::At(at, header)
                     } else {
                         FrameMatch::Damaged
                     };
                 }
-                end = record::next_offset(at, len).min(PAGE_SIZE);
+                end = record::end_at(at, &header).min(PAGE_SIZE);
             }
             At::End if end == 0 => return FrameMatch::Damaged,
             At::End => return FrameMatch::OtherKeysOnly,

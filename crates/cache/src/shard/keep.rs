@@ -4,7 +4,9 @@
 //!
 //! The records that begin in one page move together. A record of several pages moves first, so that
 //! the small records before it fit into its new front (KEEP-5). A walk that had to wait starts its
-//! page again, and skips the records that have moved. A record larger than a frame is copied frame
+//! page again, and skips the records that have moved. Records of a page in which one crosses to or
+//! from another page may cross again: a log that keeps all writes none such, and finds them if it
+//! began without `-M`. A record larger than a frame is copied frame
 //! by frame; its slot changes when all of it is placed (KEEP-7).
 //!
 //! Always holds: no record of the region is skipped while a slot names it, unless the device can't
@@ -37,38 +39,45 @@ impl Shard {
         while walk.at < end {
             let run = &walk.frame[walk.at..end];
             let position = walk.first + (walk.at / PAGE_SIZE) as u64;
-            let records = records_of(run, generation);
-            let mut pages = 1;
-            let several = |&&(at, header): &&(usize, Header)| at + header.flash_len() > PAGE_SIZE;
+            let left = self.region_left(n, position);
+            let records = records_of(run, generation, left as usize * PAGE_SIZE);
+            let several =
+                |&&(at, header): &&(usize, Header)| record::end_at(at, &header) > PAGE_SIZE;
             let large = records.last().filter(several).copied();
             let small = &records[..records.len() - usize::from(large.is_some())];
-            let mut copy = None;
-            if let Some((at, header)) = large
-                && let Fate::Reinsert(slot, hash) = self.fate(n, run, at, &header, position)
-            {
-                let end = at + header.flash_len();
-                pages = end.div_ceil(PAGE_SIZE);
-                if let Some(bytes) = run.get(at..end) {
-                    let moved = self.move_record(queue, n, slot, hash, &header, bytes);
-                    if matches!(moved, Moved::Waits) {
-                        self.flash.reclaim_mut(n).walk_waits(walk);
-                        return false;
+            let ends = |&(at, header): &(usize, Header)| record::end_at(at, &header);
+            let crosses = !large.as_ref().map_or(0, ends).is_multiple_of(PAGE_SIZE);
+            let may_cross = crosses || record::is_marked(run);
+            let (mut copy, mut next) = (None, walk.at + PAGE_SIZE);
+            if let Some((at, header)) = large {
+                let after = record::end_at(at, &header);
+                let pages = after.div_ceil(PAGE_SIZE);
+                if after > run.len() && !header.has_answer() {
+                    return self.read_whole(n, position, pages, walk.at > 0);
+                }
+                // Others may begin in the page in which it ends.
+                next = walk.at + after / PAGE_SIZE * PAGE_SIZE;
+                if let Fate::Reinsert(slot, hash) = self.fate(n, run, at, &header, position) {
+                    if let Some(bytes) = record::joined(run, at, &header) {
+                        let record = (&header, &*bytes, may_cross);
+                        let moved = self.move_record(queue, n, slot, hash, record);
+                        if matches!(moved, Moved::Waits) {
+                            self.flash.reclaim_mut(n).walk_waits(walk);
+                            return false;
+                        }
+                    } else if pages <= FRAME_PAGES {
+                        return self.read_whole(n, position, pages, walk.at > 0);
+                    } else {
+                        copy = header.pieces().map(|pieces| (slot, hash, (header, pieces)));
                     }
-                } else if pages <= FRAME_PAGES {
-                    // It continues beyond this frame, so it is read again from its first page.
-                    let span = Some(pages as u64);
-                    self.flash.reclaim_mut(n).read_again(position, span);
-                    return true;
-                } else {
-                    copy = header.pieces().map(|pieces| (slot, hash, (header, pieces)));
                 }
             }
             for &(at, header) in small {
                 let Fate::Reinsert(slot, hash) = self.fate(n, run, at, &header, position) else {
                     continue;
                 };
-                let bytes = &run[at..at + header.flash_len()];
-                let moved = self.move_record(queue, n, slot, hash, &header, bytes);
+                let record = (&header, &run[at..at + header.flash_len()], may_cross);
+                let moved = self.move_record(queue, n, slot, hash, record);
                 if matches!(moved, Moved::Waits) {
                     self.flash.reclaim_mut(n).walk_waits(walk);
                     return false;
@@ -83,22 +92,41 @@ impl Shard {
                 self.flash.reclaim_mut(n).copy_waits(copying);
                 return true;
             }
-            walk.at += pages * PAGE_SIZE;
+            walk.at = next;
         }
         let next = walk.first + (walk.at / PAGE_SIZE) as u64;
         self.flash.walked(n, next);
         true
     }
 
-    /// Writes a live record again.
+    /// Pages from a position on in the oldest region.
+    fn region_left(&self, n: usize, position: u64) -> u64 {
+        let log = self.flash.log(n);
+        (log.tail() + log.region_pages()).saturating_sub(position)
+    }
+
+    /// Reads a record of this many pages again from its first page, since it continues beyond the
+    /// frame. If that was not the frame's first page, the next frame has as many pages as others.
+    fn read_whole(&mut self, n: usize, position: u64, pages: usize, later: bool) -> bool {
+        let left = self.region_left(n, position);
+        let others = if later {
+            left.min(FRAME_PAGES as u64)
+        } else {
+            0
+        };
+        let span = Some(others.max(pages as u64));
+        self.flash.reclaim_mut(n).read_again(position, span);
+        true
+    }
+
+    /// Writes a live record again: its head, its bytes, and whether it may cross pages.
     fn move_record<Q: Queue>(
         &mut self,
         queue: &mut Q,
         n: usize,
         slot: Slot,
         hash: u64,
-        header: &Header,
-        bytes: &[u8],
+        (header, bytes, may_cross): (&Header, &[u8], bool),
     ) -> Moved {
         if !record::intact(bytes, header) {
             self.stats.flash_checksum_errors += 1;
@@ -115,7 +143,7 @@ impl Shard {
         }
         self.flash.admitter_mut().spend_anyway(bytes.len());
         let header = read_mark(header, slot);
-        self.write_again(queue, n, slot, hash, &header, bytes);
+        self.write_again(queue, n, (slot, hash), (&header, bytes), may_cross);
         let taken = self.flash.log(n).used_pages() - before;
         self.flash.moved(n, taken);
         Moved::Done
@@ -163,7 +191,9 @@ impl Shard {
     fn end_copy(&mut self, n: usize, copying: &Copying) {
         let (slot, hash) = (copying.slot(), copying.hash());
         if let Some((pos, now)) = self.index.find_same(hash, slot) {
-            let moved = self.moved_slot(n, copying.to(), now, hash, copying.header());
+            let pages = copying.header().flash_len().div_ceil(PAGE_SIZE);
+            let to = (copying.to(), pages);
+            let moved = self.moved_slot(n, to, now, hash, copying.header());
             self.index.set(pos, moved);
             return;
         }
@@ -186,8 +216,9 @@ impl Shard {
     }
 }
 
-/// The intact records that begin in the first page of a run.
-fn records_of(run: &[u8], generation: u32) -> Vec<(usize, Header)> {
+/// The intact records that begin in the first page of a run. Of a packed one that continues beyond
+/// the run, that is not known yet. It ends in its region, of which `left` bytes are left.
+fn records_of(run: &[u8], generation: u32, left: usize) -> Vec<(usize, Header)> {
     let mut records = Vec::new();
     let mut end = 0;
     while end < PAGE_SIZE {
@@ -195,11 +226,12 @@ fn records_of(run: &[u8], generation: u32) -> Vec<(usize, Header)> {
         let At::Record(header) = record::peek(run, at, PAGE_SIZE) else {
             break;
         };
-        if !record::head_intact(&run[at..], &header, generation) {
+        end = record::end_at(at, &header);
+        let unknown = end > run.len() && end <= left && !header.has_answer();
+        if !unknown && !record::intact_at(run, at, &header, generation) {
             break;
         }
         records.push((at, header));
-        end = record::next_offset(at, header.flash_len());
     }
     records
 }

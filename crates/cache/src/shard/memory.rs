@@ -10,6 +10,7 @@ use senko_io::Queue;
 use crate::arena::{Handle, MAX_CHUNK};
 use crate::dram::item::CHAIN_HEADER;
 use crate::shard::Shard;
+use crate::shard::changes::Changes;
 use crate::types::AllocError;
 
 /// The most victims for one chunk: a bound far above what is ever needed.
@@ -151,8 +152,10 @@ impl Shard {
         }
     }
 
-    /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes.
+    /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes, and
+    /// the filter of a fill.
     pub(crate) fn share_memory(&mut self, growth: usize) {
-        self.dram.share(self.index.bytes() + growth);
+        let held = Changes::held(self.changes.as_ref());
+        self.dram.share(self.index.bytes() + held + growth);
     }
 }

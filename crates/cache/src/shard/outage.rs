@@ -85,6 +85,7 @@ impl Shard {
                 self.stats.device_outages += 1;
                 self.flash.log_mut(n).hide(true);
                 self.cancel_stream(n);
+                self.flash.fail_uploads(n, true);
                 self.flash.cancel_copy(n);
                 self.flash.give_up_reads_of(n);
             }

@@ -28,7 +28,7 @@ impl Shard {
     /// Continues reclaim as far as possible now.
     pub(crate) fn reclaim<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
         loop {
-            match self.flash.reclaim_next(n) {
+            match self.flash.reclaim_next(queue, n) {
                 Next::Wait => return,
                 Next::Copy => {
                     if !self.copy_on(queue, n) {
@@ -85,51 +85,44 @@ impl Shard {
             let page = walk.at / PAGE_SIZE;
             let run = &walk.frame[page * PAGE_SIZE..end];
             let in_page = record::skip_gap(run, walk.at % PAGE_SIZE, PAGE_SIZE);
+            let position = walk.first + page as u64;
             let header = match record::peek(run, in_page, PAGE_SIZE) {
-                At::Record(header) if record::head_intact(&run[in_page..], &header, generation) => {
-                    header
-                }
+                At::Record(header) => header,
                 _ => {
                     walk.at = (page + 1) * PAGE_SIZE;
                     continue;
                 }
             };
-            let len = header.flash_len();
-            let position = walk.first + page as u64;
-            let next_at = page * PAGE_SIZE
-                + if in_page + len > PAGE_SIZE {
-                    (in_page + len).next_multiple_of(PAGE_SIZE)
-                } else {
-                    record::next_offset(in_page, len)
-                };
+            let after = record::end_at(in_page, &header);
+            // It continues after this frame: read again from its start.
+            let again = after > run.len() && page > 0 && after <= FRAME_PAGES * PAGE_SIZE;
+            if again && !header.has_answer() {
+                self.flash.reclaim_mut(n).read_again(position, None);
+                return true;
+            }
+            if !record::intact_at(run, in_page, &header, generation) {
+                walk.at = (page + 1) * PAGE_SIZE;
+                continue;
+            }
             match self.fate(n, run, in_page, &header, position) {
                 Fate::Forget => {}
-                Fate::Reinsert(..)
-                    if in_page + len > run.len() && page > 0 && len <= FRAME_PAGES * PAGE_SIZE =>
-                {
-                    // It continues after this frame: read again from its start (its slot is
-                    // unchanged).
+                Fate::Reinsert(..) if again => {
+                    // Its slot is unchanged.
                     self.flash.reclaim_mut(n).read_again(position, None);
                     return true;
                 }
                 Fate::Reinsert(slot, hash) => {
-                    if !self.reinsert(
-                        queue,
-                        n,
-                        slot,
-                        hash,
-                        &header,
-                        run.get(in_page..in_page + len),
-                    ) {
+                    let bytes = record::joined(run, in_page, &header);
+                    if !self.reinsert(queue, n, slot, hash, &header, bytes.as_deref()) {
                         self.flash.reclaim_mut(n).walk_waits(walk);
                         return false;
                     }
                 }
             }
-            walk.at = next_at;
+            walk.at = page * PAGE_SIZE + after;
         }
-        // A record may reach beyond the frame.
-        let next = walk.first + walk.at.div_ceil(PAGE_SIZE) as u64;
+        // A record may end in a page beyond the frame, and others begin there.
+        let next = walk.first + (walk.at / PAGE_SIZE) as u64;
         self.flash.walked(n, next);
         true
     }
@@ -169,7 +162,8 @@ impl Shard {
         let mut header = *header;
         let m = header.meta(0);
         header.set_marks(true, m.stale, m.won, m.binary_key);
-        self.write_again(queue, n, slot.with_hot(0), hash, &header, bytes);
+        let at = (slot.with_hot(0), hash);
+        self.write_again(queue, n, at, (&header, bytes), false);
         self.flash.reclaim_mut(n).reinsert(len);
         true
     }

@@ -104,7 +104,6 @@ pub struct Restore<'a> {
 /// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Items on flash.
     pub flash_items: u64,
     pub dram_items: u64,
     /// Slots that were not kept, because their items were only in DRAM or not yet on the device.
@@ -430,7 +429,9 @@ impl Places<'_> {
         let pages = slot.len().max(1) as u64;
         page < log.base() + log.pages()
             && log.position_of(page, slot.lap()).is_some_and(|position| {
-                !log.is_invalid_for_good(position) && position + pages <= self.written[n - 1]
+                let written = position + pages <= self.written[n - 1];
+                // The slot of an upload is made after its last write (LOG-6).
+                !log.is_invalid_for_good(position) && (written || log.is_of_uploads(position))
             })
     }
 }

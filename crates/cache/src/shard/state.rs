@@ -2,12 +2,13 @@
 //! What is asked about an item or a slot, whatever happens to it next: whether it is alive, where
 //! it lies, who holds it.
 
-use crate::arena::Handle;
-use crate::dram::item::Words;
+use crate::arena::{Handle, MAX_CHUNK};
+use crate::dram::item::{ITEM_HEADER, Words};
 use crate::index::{Pos, Slot};
 use crate::key::Key;
 use crate::record::{self, Meta};
 use crate::shard::Shard;
+use crate::shard::changes::Changes;
 use crate::types::{ItemRef, Pinned};
 
 impl Shard {
@@ -49,6 +50,12 @@ impl Shard {
         Words::of(dram_len, !self.config.flash.is_empty())
     }
 
+    /// Whether DRAM may take an item with a record of this length: at most half of it.
+    pub(crate) fn fits_dram(&self, dram_len: usize) -> bool {
+        let len = dram_len + ITEM_HEADER;
+        len <= MAX_CHUNK || len <= self.dram.memory() / 2
+    }
+
     /// The slot of a linked item.
     pub(crate) fn slot_of(&self, item: Handle, hash: u64) -> Pos {
         let dram = self.index.dram_slot(hash, item);
@@ -74,6 +81,20 @@ impl Shard {
     /// The number of the shard that gave out a pin.
     pub fn of_pin(pin: u64) -> usize {
         (pin >> 32) as usize
+    }
+
+    /// Whether an answer may pin an item now: at most half of the memory for items is pinned so, or
+    /// one item. The share is a quarter for an `early` answer, before which others wait. If not,
+    /// the answer waits, and [`Shard::wants_pins`] holds until a pin ends.
+    pub fn grants_pin(&mut self, item: ItemRef, early: bool) -> bool {
+        let share = if early { 4 } else { 2 };
+        let most = self.items_memory() / share;
+        self.dram.grants_pin(item.0, most)
+    }
+
+    /// Whether an answer waits for pins to end.
+    pub fn wants_pins(&self) -> bool {
+        self.dram.wants_pins()
     }
 
     /// Ends a pin.
@@ -137,6 +158,7 @@ impl Shard {
 
     /// Bytes of memory for items, without the index.
     pub fn items_memory(&self) -> usize {
-        self.dram.memory().saturating_sub(self.index.bytes())
+        (self.dram.memory())
+            .saturating_sub(self.index.bytes() + Changes::held(self.changes.as_ref()))
     }
 }

@@ -10,13 +10,10 @@ use crate::index::{Pos, Slot};
 use crate::key::Key;
 use crate::record::{self, Header, Meta, TRAILER};
 use crate::shard::Shard;
-use crate::types::{AllocError, Draft, FlashRef, ItemRef};
+use crate::types::{AllocError, Body, Draft, Filling, FlashRef, ItemRef};
 
 impl Shard {
     /// Memory for an item to be stored; may evict. The item is not visible before [`Shard::link`].
-    ///
-    /// # Errors
-    /// See [`AllocError`].
     pub fn alloc<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -38,9 +35,6 @@ impl Shard {
 
     /// As [`Shard::alloc`], for an item that gets a CAS value from the client, or may get another
     /// expiry before it is linked.
-    ///
-    /// # Errors
-    /// See [`AllocError`].
     pub fn alloc_wide<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -70,6 +64,9 @@ impl Shard {
         if len + ITEM_HEADER > self.config.max_item {
             return Err(AllocError::TooLarge);
         }
+        if !self.fits_dram(len) {
+            return Err(AllocError::OutOfMemory);
+        }
         self.grow_index(queue, key.hash);
         if self.keeps_all() && self.index.room_for(key.hash) <= self.dram.drafts() {
             // Its segment can't grow, and no slot in it may be dropped.
@@ -89,17 +86,27 @@ impl Shard {
             self.dram
                 .put(item, prefix + header.value_len as usize, TRAILER);
         }
-        Ok(Draft {
+        Ok(Draft(Body::Item(Filling {
             item,
             filled: 0,
             chunk: item,
             at: start + prefix,
-        })
+        })))
     }
 
-    /// Adds the next bytes of the value; at most [`Shard::unfilled`].
-    pub fn fill(&mut self, draft: &mut Draft, mut bytes: &[u8]) {
+    /// Adds the next bytes of the value; at most [`Shard::unfilled`]. Returns how many: all, unless
+    /// the value goes to flash and its buffers are being written. Then try again after the next
+    /// disk completion.
+    pub fn fill<Q: Queue>(&mut self, queue: &mut Q, draft: &mut Draft, bytes: &[u8]) -> usize {
         debug_assert!(bytes.len() <= self.unfilled(draft));
+        match &mut draft.0 {
+            Body::Upload(id) => return self.flash.fill_upload(queue, *id, bytes),
+            Body::Item(filling) => self.fill_item(filling, bytes),
+        }
+        bytes.len()
+    }
+
+    fn fill_item(&mut self, draft: &mut Filling, mut bytes: &[u8]) {
         draft.filled += bytes.len();
         while !bytes.is_empty() {
             let room = self
@@ -122,22 +129,28 @@ impl Shard {
     }
     /// Bytes of the value still to be filled.
     pub fn unfilled(&self, draft: &Draft) -> usize {
-        self.dram.arena().header(draft.item).value_len as usize - draft.filled
+        match &draft.0 {
+            Body::Upload(id) => self.flash.upload(*id).unfilled(),
+            Body::Item(f) => self.dram.arena().header(f.item).value_len as usize - f.filled,
+        }
     }
     /// Metadata of a draft (flags, expiry, lengths as allocated).
     pub fn draft_meta(&self, draft: &Draft) -> Meta {
-        self.dram.arena().header(draft.item).meta(self.now)
+        match &draft.0 {
+            Body::Upload(id) => self.flash.upload(*id).header().meta(self.now),
+            Body::Item(filling) => self.dram.arena().header(filling.item).meta(self.now),
+        }
     }
     /// Marks that the key was given in base64 (meta `b`), on a draft.
     pub fn set_draft_binary_key(&mut self, draft: &mut Draft, on: bool) {
-        self.edit(draft.item, |h| {
+        self.edit(draft.item(), |h| {
             let m = h.meta(0);
             h.set_marks(m.fetched, m.stale, m.won, on);
         });
     }
     /// Marks a draft stale or won from the start (meta vivify, `ms` with I).
     pub fn set_draft_marks(&mut self, draft: &mut Draft, stale: bool, won: bool) {
-        self.edit(draft.item, |h| {
+        self.edit(draft.item(), |h| {
             let m = h.meta(0);
             h.set_marks(m.fetched, stale, won, m.binary_key);
         });
@@ -146,7 +159,7 @@ impl Shard {
     /// Sets the expiry of a draft of [`Shard::alloc_wide`] (meta `ms` with I keeps the old item's
     /// expiry).
     pub fn set_draft_expiry(&mut self, draft: &mut Draft, expiry: u32) {
-        self.edit(draft.item, |h| h.expiry = expiry);
+        self.edit(draft.item(), |h| h.expiry = expiry);
     }
 
     /// Makes a complete draft the key's item: The old item is unlinked and its flash copy becomes
@@ -160,7 +173,7 @@ impl Shard {
     pub fn link(&mut self, draft: Draft, cas: Option<u64>) -> ItemRef {
         debug_assert_eq!(self.unfilled(&draft), 0);
         self.dram.draft_ended();
-        let item = draft.item;
+        let item = draft.item();
         let cas = cas.unwrap_or_else(|| self.next_cas());
         self.edit(item, |h| h.cas = cas);
         // An item counts as stored when it is linked: a flush while its value was arriving does not
@@ -169,7 +182,7 @@ impl Shard {
         let hash = self.item_hash(item);
         match self.replaced(item, hash) {
             Some((pos, old)) => self.replace(pos, old, item, hash),
-            None => self.enter(item, hash),
+            None => self.enter(hash, self.index.dram_slot(hash, item)),
         }
         self.dram.link(item, hash, false);
         self.stats.total_items += 1;
@@ -207,9 +220,8 @@ impl Shard {
         self.dram.release(old);
     }
 
-    /// Gives an item a slot; its key has none.
-    fn enter(&mut self, item: Handle, hash: u64) {
-        let slot = self.index.dram_slot(hash, item);
+    /// Enters the slot of a key that has none.
+    pub(super) fn enter(&mut self, hash: u64, slot: Slot) {
         if self.index.insert(hash, slot).is_err() && !self.insert_grown(hash, slot) {
             self.make_slot(hash);
             self.index
@@ -261,19 +273,17 @@ impl Shard {
         }
     }
 
-    pub fn abort(&mut self, draft: Draft) {
-        debug_assert_ne!(self.dram.arena().state(draft.item), LINKED);
+    /// Drops an item that was being filled.
+    pub(super) fn abort_item(&mut self, item: Handle) {
+        debug_assert_ne!(self.dram.arena().state(item), LINKED);
         self.dram.draft_ended();
-        self.dram.free_item(draft.item);
+        self.dram.free_item(item);
     }
 
     /// A new complete draft: the old item's value and the draft's value in the requested order
     /// (`append`: old first). It has the old item's flags and expiry, and neither the stale nor the
     /// won mark, as in memcached. `draft` is used up, except with [`AllocError::Busy`], which
     /// returns it. The new draft is of [`Shard::alloc_wide`] if the draft was.
-    ///
-    /// # Errors
-    /// See [`AllocError`].
     pub fn concat<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -283,7 +293,7 @@ impl Shard {
     ) -> Result<Draft, (AllocError, Option<Draft>)> {
         let (old_header, new_header) = (
             self.dram.arena().header(old.0),
-            self.dram.arena().header(draft.item),
+            self.dram.arena().header(draft.item()),
         );
         let len = old_header.value_len as usize + new_header.value_len as usize;
         let mut key = [0; crate::key::MAX_KEY];
@@ -299,23 +309,23 @@ impl Shard {
         let result = match made {
             Ok(mut made) => {
                 let parts = if append {
-                    [old.0, draft.item]
+                    [old.0, draft.item()]
                 } else {
-                    [draft.item, old.0]
+                    [draft.item(), old.0]
                 };
                 for part in parts {
-                    self.copy_into(part, &mut made);
+                    self.copy_into(queue, part, &mut made);
                 }
                 let m = old_header.meta(0);
-                self.edit(made.item, |h| {
+                self.edit(made.item(), |h| {
                     h.set_marks(false, false, false, m.binary_key)
                 });
-                self.abort(draft);
+                self.abort_item(draft.item());
                 Ok(made)
             }
             Err(AllocError::Busy) => Err((AllocError::Busy, Some(draft))),
             Err(e) => {
-                self.abort(draft);
+                self.abort_item(draft.item());
                 Err((e, None))
             }
         };
@@ -326,7 +336,7 @@ impl Shard {
     }
 
     /// Appends the value of an item to a draft.
-    fn copy_into(&mut self, from: Handle, to: &mut Draft) {
+    fn copy_into<Q: Queue>(&mut self, queue: &mut Q, from: Handle, to: &mut Draft) {
         let header = self.dram.arena().header(from);
         let (mut at, end) = (
             header.dram_prefix(),
@@ -340,7 +350,7 @@ impl Shard {
                 buf[have..have + piece.len()].copy_from_slice(piece);
                 have += piece.len();
             });
-            self.fill(to, &buf[..n]);
+            self.fill(queue, to, &buf[..n]);
             at += n;
         }
     }
@@ -381,10 +391,10 @@ impl Shard {
             self.unpin(pin);
         }
         let mut made = made?;
-        self.fill(&mut made, value);
+        self.fill(queue, &mut made, value);
         let m = header.meta(0);
         let same = header.value_len as usize == value.len();
-        self.edit(made.item, |h| {
+        self.edit(made.item(), |h| {
             h.set_marks(
                 same && m.fetched,
                 same && m.stale,
@@ -479,8 +489,9 @@ impl Shard {
         self.dram.set_header(item, &header);
     }
 
-    /// Drops everything stored before this call.
+    /// Drops everything stored before this call, and ends a fill (FILL-2).
     pub fn flush_all(&mut self) {
+        self.end_fill();
         self.epoch = self.epoch.wrapping_add(1);
         self.flash.flush_all();
         if self.epoch == 0 {

@@ -14,7 +14,7 @@ use senko_cache::{
 };
 use senko_workload::Rng;
 
-use crate::model::{FRAMES, config_of, seeds};
+use crate::model::{FRAMES, config_of, policy_of, seeds};
 use crate::queue::MemoryQueue;
 use crate::stream::whole;
 
@@ -315,7 +315,7 @@ impl Run {
                 .alloc(&mut self.queue, &key, 7, expiry, value.len())
             {
                 Ok(mut draft) => {
-                    self.shard.fill(&mut draft, &value);
+                    self.shard.fill(&mut self.queue, &mut draft, &value);
                     self.device();
                     self.forget(n);
                     self.shard.link(draft, None);
@@ -444,11 +444,7 @@ impl Run {
 #[test]
 fn what_was_stored_is_found_in_one_of_the_tiers() {
     for seed in seeds(5_000_000, 2) {
-        let policy = if seed % 2 == 0 {
-            PolicyKind::Lru
-        } else {
-            PolicyKind::S3Fifo
-        };
+        let policy = policy_of(seed);
         let mut run = Run::new(policy, seed, 6 << 20, 400_000);
         for _ in 0..50_000 {
             run.step(1200);

@@ -12,4 +12,5 @@ mod queue; // a queue whose completions the test hands out
 mod restart; // kills, clean stops, lost memory
 mod stay; // which items eviction leaves in DRAM
 mod steps; // how much work a step does
-mod stream; // large values piece by piece
+mod stream;
+mod upload; // large values piece by piece

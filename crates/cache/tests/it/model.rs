@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 
 use senko_cache::{
-    Admission, AdmissionRule, AfarRead, AllocError, DeviceSlice, Done, Fetch, Fetched, HashSeed,
-    Key, Lookup, PACKED_VALUE, PolicyKind, Shard, ShardConfig, Want,
+    Admission, AdmissionRule, AfarRead, AllocError, DeviceSlice, Done, Draft, Fetch, Fetched,
+    HashSeed, Key, Lookup, NewUpload, PACKED_VALUE, PolicyKind, Progress, Shard, ShardConfig, Want,
 };
 use senko_io::Completion;
 use senko_workload::Rng;
@@ -42,9 +42,16 @@ pub struct Run {
     traced: Option<u64>,
     pub keys: u64,
     big: u64,
+    /// Of 200 values, how many may be as large as `big`.
+    pub large: u64,
+    /// If set, nearly all values have this size.
+    pub one_size: Option<u64>,
     /// The time by which devices are judged, and the largest part of it that passes in a step.
     pub steady_ms: u64,
     pub steady_step: u64,
+    /// Values that are arriving on their way to flash, with their keys.
+    pub uploads: Vec<(u64, Draft, Entry)>,
+    pub failed_uploads: u64,
     /// Reads of another worker that ended.
     pub afar: Vec<Completion>,
 }
@@ -92,6 +99,8 @@ pub fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64)
             budget: None,
         },
         promote_after: 2,
+        upload_over: 64 << 10,
+        upload_bytes: 256 << 10,
         reinsert: true,
         no_evict: false,
         shard: 0,
@@ -129,8 +138,12 @@ impl Run {
                 .and_then(|k| k.parse().ok()),
             keys,
             big,
+            large: 3,
+            one_size: None,
             steady_ms: 0,
             steady_step: 0,
+            uploads: Vec::new(),
+            failed_uploads: 0,
             afar: Vec::new(),
         }
     }
@@ -147,9 +160,10 @@ impl Run {
 
     fn value(&mut self) -> Vec<u8> {
         let len = match self.rng.below(200) {
+            0..190 if let Some(size) = self.one_size => size,
             0..120 => self.rng.below(400),
             120..180 => self.rng.below(3000),
-            180..197 => self.rng.below(20_000),
+            n if n < 200 - self.large => self.rng.below(20_000),
             _ => self.rng.below(self.big),
         } as usize;
         self.version += 1;
@@ -194,7 +208,8 @@ impl Run {
             while let Some(done) = self.shard.next_done(&mut self.queue) {
                 self.ended(done);
             }
-            if self.queue.pending() == 0 && self.waiting.is_empty() {
+            self.upload_on();
+            if self.queue.pending() == 0 && self.waiting.is_empty() && self.uploads.is_empty() {
                 return;
             }
         }
@@ -326,6 +341,65 @@ impl Run {
         }
     }
 
+    /// Begins to store a value that goes to flash as it arrives; false if it has to go to DRAM.
+    fn begin_upload(&mut self, n: u64, entry: &Entry) -> bool {
+        if !self.shard.uploads(entry.value.len()) {
+            return false;
+        }
+        let new = NewUpload {
+            flags: entry.flags,
+            expiry: entry.expiry,
+            len: entry.value.len(),
+            cas: None,
+            binary_key: false,
+            waits: false,
+        };
+        let name = key_of(n);
+        let key = Key::new(&name, HashSeed::default());
+        match self.shard.upload(&mut self.queue, &key, &new) {
+            Ok(Some(draft)) => {
+                self.trace(n, "upload");
+                self.uploads.push((n, draft, entry.clone()));
+                true
+            }
+            Ok(None) => false,
+            Err(AllocError::Busy) => true, // not now: the client goes away
+            Err(e) => panic!("seed {}: {e}", self.seed),
+        }
+    }
+
+    /// Some bytes of an upload arrive. After the last it is stored, unless it failed.
+    pub fn upload_on(&mut self) {
+        if self.uploads.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.uploads.len() as u64) as usize;
+        let (n, mut draft, entry) = self.uploads.swap_remove(at);
+        if self.rng.below(200) == 0 {
+            return self.shard.abort(draft);
+        }
+        let left = self.shard.unfilled(&draft);
+        let from = entry.value.len() - left;
+        let come = self.rng.below(left.min(150_000) as u64 + 1) as usize;
+        let bytes = &entry.value[from..from + come];
+        self.shard.fill(&mut self.queue, &mut draft, bytes);
+        let whole = self.shard.unfilled(&draft) == 0;
+        match self.shard.progress(&draft) {
+            Progress::Failed => {
+                self.failed_uploads += 1;
+                self.shard.abort(draft);
+            }
+            Progress::Here if whole => {
+                let name = key_of(n);
+                let key = Key::new(&name, HashSeed::default());
+                self.shard.store(draft, &key, None);
+                self.trace(n, "uploaded");
+                self.model.insert(n, entry);
+            }
+            _ => self.uploads.push((n, draft, entry)),
+        }
+    }
+
     fn missed(&mut self, n: u64) {
         self.trace(n, "missed");
         if self.live(n).is_some() {
@@ -375,6 +449,15 @@ impl Run {
         } else {
             0
         };
+        let entry = Entry {
+            value,
+            flags,
+            expiry,
+        };
+        if self.begin_upload(n, &entry) {
+            return;
+        }
+        let value = entry.value;
         for round in 0.. {
             assert!(
                 round < 100_000,
@@ -390,10 +473,10 @@ impl Run {
             ) {
                 Ok(mut draft) => {
                     let cut = self.rng.below(value.len() as u64 + 1) as usize;
-                    self.shard.fill(&mut draft, &value[..cut]);
+                    self.shard.fill(&mut self.queue, &mut draft, &value[..cut]);
                     let turns = self.rng.below(3) as usize;
                     self.device(turns);
-                    self.shard.fill(&mut draft, &value[cut..]);
+                    self.shard.fill(&mut self.queue, &mut draft, &value[cut..]);
                     if self.rng.below(50) == 0 {
                         self.shard.abort(draft);
                         return;
@@ -454,14 +537,15 @@ impl Run {
                             0,
                             more.len(),
                         );
-                        // Making room may have evicted the item.
-                        let (Ok(mut draft), Lookup::Dram(item)) = (
-                            made,
-                            self.shard.lookup(&Key::new(&key, HashSeed::default())),
-                        ) else {
+                        let Ok(mut draft) = made else {
                             return;
                         };
-                        self.shard.fill(&mut draft, &more);
+                        let key = Key::new(&key, HashSeed::default());
+                        let Lookup::Dram(item) = self.shard.lookup(&key) else {
+                            // Making room has evicted the item.
+                            return self.shard.abort(draft);
+                        };
+                        self.shard.fill(&mut self.queue, &mut draft, &more);
                         let append = self.rng.below(2) == 0;
                         match self.shard.concat(&mut self.queue, item, draft, append) {
                             Ok(draft) => {
@@ -489,6 +573,23 @@ impl Run {
         }
     }
 
+    /// Deletes a key, if need be when its header was read.
+    pub fn delete(&mut self, n: u64) {
+        let key = key_of(n);
+        match self.shard.lookup(&Key::new(&key, HashSeed::default())) {
+            Lookup::Dram(item) => {
+                self.shard.unlink(item);
+                self.model.remove(&n);
+            }
+            Lookup::Miss => self.missed(n),
+            Lookup::Flash(at) => self.start(n, at, Want::Header),
+        }
+    }
+
+    pub fn steps(&mut self, count: u64) {
+        (0..count).for_each(|_| self.step());
+    }
+
     pub fn step(&mut self) {
         // Some keys are popular.
         let n = self.rng.below(self.keys);
@@ -501,17 +602,7 @@ impl Run {
             0..450 => self.get(n),
             450..800 => self.set(n),
             800..920 => self.change(n),
-            920..970 => {
-                let key = key_of(n);
-                match self.shard.lookup(&Key::new(&key, HashSeed::default())) {
-                    Lookup::Dram(item) => {
-                        self.shard.unlink(item);
-                        self.model.remove(&n);
-                    }
-                    Lookup::Miss => self.missed(n),
-                    Lookup::Flash(at) => self.start(n, at, Want::Header),
-                }
-            }
+            920..970 => self.delete(n),
             970..999 => {
                 self.now_ms += self.rng.below(500_000);
                 self.shard.set_now(self.now_ms);
@@ -523,6 +614,7 @@ impl Run {
             _ => {}
         }
         self.pass();
+        self.upload_on();
         let most = self.rng.below(3) as usize;
         self.device(most);
         if self.rng.below(16) == 0 {
@@ -538,7 +630,7 @@ impl Run {
     }
 
     /// Nothing was missed but what the shard counts as dropped.
-    fn assert_misses(&self, seed: u64) {
+    pub fn assert_misses(&self, seed: u64) {
         let (misses, drops) = (self.misses, self.drops());
         assert!(
             misses <= drops,
@@ -568,6 +660,11 @@ pub fn answer(n: u64, value: &[u8], flags: u32) -> Vec<u8> {
     out
 }
 
+/// Every second seed has each policy.
+pub fn policy_of(seed: u64) -> PolicyKind {
+    [PolicyKind::Lru, PolicyKind::S3Fifo][seed as usize % 2]
+}
+
 /// The seeds of a test: `SENKO_TEST_FACTOR` times as many if it is set, and at least one.
 pub fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
     first..first + senko_workload::rounds(count)
@@ -576,20 +673,10 @@ pub fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
 #[test]
 fn all_that_fits_flash_is_found() {
     for seed in seeds(1_000_000, 3) {
-        let policy = if seed % 2 == 0 {
-            PolicyKind::Lru
-        } else {
-            PolicyKind::S3Fifo
-        };
-        let mut run = Run::new(
-            config_of(3 << 20, 64 << 20 >> 12, policy, seed),
-            1500,
-            200_000,
-            seed,
-        );
-        for _ in 0..100_000 {
-            run.step();
-        }
+        let policy = policy_of(seed);
+        let config = config_of(3 << 20, 64 << 20 >> 12, policy, seed);
+        let mut run = Run::new(config, 1500, 200_000, seed);
+        run.steps(100_000);
         run.drain();
         assert!(run.flash_answers > 1000, "seed {seed}: flash is not in use");
         run.assert_misses(seed);
@@ -604,15 +691,9 @@ fn nothing_is_lost_while_flash_is_not_full() {
 }
 
 fn fills_flash_but_not_wholly(seed: u64) {
-    let mut run = Run::new(
-        config_of(8 << 20, 1 << 30 >> 12, PolicyKind::S3Fifo, seed),
-        12000,
-        300_000,
-        seed,
-    );
-    for _ in 0..60_000 {
-        run.step();
-    }
+    let config = config_of(8 << 20, 1 << 30 >> 12, PolicyKind::S3Fifo, seed);
+    let mut run = Run::new(config, 12000, 300_000, seed);
+    run.steps(60_000);
     run.drain();
     for n in 0..12000 {
         run.get(n);
@@ -636,15 +717,9 @@ fn fills_flash_but_not_wholly(seed: u64) {
 #[test]
 fn reclaim_never_rests() {
     for seed in seeds(3_000_000, 4) {
-        let mut run = Run::new(
-            config_of(2 << 20, 4 << 20 >> 12, PolicyKind::S3Fifo, seed),
-            4000,
-            100_000,
-            seed,
-        );
-        for _ in 0..100_000 {
-            run.step();
-        }
+        let config = config_of(2 << 20, 4 << 20 >> 12, PolicyKind::S3Fifo, seed);
+        let mut run = Run::new(config, 4000, 100_000, seed);
+        run.steps(100_000);
         run.drain();
         let s = run.shard.stats();
         assert!(
@@ -660,12 +735,9 @@ fn reclaim_never_rests() {
 #[test]
 fn errors_torn_writes_and_flipped_bits_are_misses() {
     for seed in seeds(4_000_000, 4) {
-        let mut run = Run::new(
-            config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed),
-            3000,
-            100_000,
-            seed,
-        );
+        let config = config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed);
+        let mut run = Run::new(config, 3000, 100_000, seed);
+        run.one_size = [None, Some(2100)][seed as usize % 2];
         run.queue.fail_one_in = 50;
         run.queue.tear_one_in = 10;
         for n in 0..100_000 {
@@ -684,13 +756,42 @@ fn errors_torn_writes_and_flipped_bits_are_misses() {
     }
 }
 
+/// Items of one size, whatever it is: the pages are full, since records cross from one to the next.
+/// Every command finds them, and reclaim writes them again.
+#[test]
+fn records_of_one_size_cross_pages() {
+    let sizes = [
+        450, 1000, 1020, 1030, 1400, 2100, 3000, 5000, 9000, 30_000, 60_000,
+    ];
+    for (n, seed) in seeds(4_500_000, sizes.len() as u64).enumerate() {
+        let size = sizes[n % sizes.len()];
+        let flash = (size * 600).clamp(4 << 20, 24 << 20);
+        let config = config_of(2 << 20, flash >> 12, PolicyKind::S3Fifo, seed);
+        let mut run = Run::new(config, flash * 2 / size, 60_000, seed);
+        run.one_size = Some(size);
+        run.steps(60_000);
+        run.drain();
+        let s = run.shard.stats();
+        let fill = s.page_fill_record_bytes as f64 / s.page_fill_page_bytes as f64;
+        println!(
+            "{size}: {fill:.3}, {} regions, {} answers",
+            s.reclaim_regions, run.flash_answers
+        );
+        assert!(fill > 0.94, "{size}: {fill}");
+        assert!(
+            s.reclaim_regions > 5 && run.flash_answers > 500,
+            "{size}: {s:?}"
+        );
+        assert_eq!(s.flash_checksum_errors, 0, "{size}");
+        run.assert_misses(seed);
+    }
+}
+
 #[test]
 fn dram_alone() {
     for policy in [PolicyKind::Lru, PolicyKind::S3Fifo] {
         let mut run = Run::new(config_of(4 << 20, 0, policy, 41), 3000, 300_000, 41);
-        for _ in 0..100_000 {
-            run.step();
-        }
+        run.steps(100_000);
         run.drain();
         run.assert_misses(41);
         assert!(run.shard.stats().evictions > 1000);
@@ -705,7 +806,7 @@ fn an_item_with_all_its_pins_taken_can_be_changed() {
     let mut queue = MemoryQueue::new(0, &[(1, 4)], 1);
     let key = Key::new(b"k", HashSeed::default());
     let mut draft = shard.alloc(&mut queue, &key, 0, 0, 3).expect("memory");
-    shard.fill(&mut draft, b"abc");
+    shard.fill(&mut queue, &mut draft, b"abc");
     let item = shard.link(draft, None);
     let mut pins = Vec::new();
     while shard.can_pin(item) {
@@ -713,7 +814,7 @@ fn an_item_with_all_its_pins_taken_can_be_changed() {
     }
     assert_eq!(pins.len(), 65_535);
     let mut more = shard.alloc(&mut queue, &key, 0, 0, 1).expect("memory");
-    shard.fill(&mut more, b"d");
+    shard.fill(&mut queue, &mut more, b"d");
     let longer = shard.concat(&mut queue, item, more, true).expect("memory");
     shard.abort(longer);
     let item = shard

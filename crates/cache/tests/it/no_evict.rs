@@ -35,7 +35,7 @@ fn a_full_memory_refuses_and_keeps_what_it_has() {
                 let name = key(next);
                 match shard.alloc(&mut queue, &Key::new(&name, HashSeed::default()), 0, 0, len) {
                     Ok(mut draft) => {
-                        shard.fill(&mut draft, &value);
+                        shard.fill(&mut queue, &mut draft, &value);
                         shard.link(draft, None);
                         there.insert(next);
                         next += 1;
@@ -77,7 +77,7 @@ fn many_values_at_once_find_slots() {
         .collect();
     let mut pins = Vec::new();
     for mut draft in drafts {
-        shard.fill(&mut draft, b"v");
+        shard.fill(&mut queue, &mut draft, b"v");
         let item = shard.link(draft, None);
         pins.push(shard.pin(item));
     }

@@ -5,7 +5,7 @@
 
 use senko_cache::{DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, PolicyKind, Scanned, Want};
 
-use crate::model::{Run, config_of, seeds};
+use crate::model::{Run, config_of, policy_of, seeds};
 use crate::stream::whole;
 
 /// The behaviour of the device for a while.
@@ -30,11 +30,7 @@ fn all_up(run: &Run) -> bool {
 #[test]
 fn a_device_that_comes_and_goes_leaves_nothing_wrong() {
     for seed in seeds(5_000_000, 4) {
-        let policy = if seed % 2 == 0 {
-            PolicyKind::Lru
-        } else {
-            PolicyKind::S3Fifo
-        };
+        let policy = policy_of(seed);
         let pages = if seed % 4 < 2 { 8 << 20 } else { 64 << 20 } >> 12;
         let mut run = Run::new(config_of(2 << 20, pages, policy, seed), 3000, 200_000, seed);
         run.steady_step = 40;
@@ -67,9 +63,7 @@ fn a_device_that_comes_and_goes_leaves_nothing_wrong() {
             "seed {seed}: {s:?}"
         );
         let before = run.shard.stats().demotions;
-        for _ in 0..20_000 {
-            run.step();
-        }
+        run.steps(20_000);
         run.drain();
         assert!(
             run.shard.stats().demotions > before,
@@ -86,20 +80,12 @@ fn a_device_that_comes_and_goes_leaves_nothing_wrong() {
 #[test]
 fn a_device_that_never_answers_again_holds_up_nobody() {
     for seed in seeds(6_000_000, 2) {
-        let mut run = Run::new(
-            config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed),
-            3000,
-            300_000,
-            seed,
-        );
+        let config = config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed);
+        let mut run = Run::new(config, 3000, 300_000, seed);
         run.steady_step = 40;
-        for _ in 0..20_000 {
-            run.step();
-        }
+        run.steps(20_000);
         run.queue.stalled = true;
-        for _ in 0..40_000 {
-            run.step();
-        }
+        run.steps(40_000);
         assert!(
             run.shard.devices().all(|d| d.state == DeviceState::Out),
             "seed {seed}"
@@ -120,19 +106,15 @@ fn a_device_that_never_answers_again_holds_up_nobody() {
 
 #[test]
 fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
-    let mut run = Run::new(
-        config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, 7),
-        3000,
-        1000,
-        7,
-    );
+    let config = config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, 7);
+    let mut run = Run::new(config, 3000, 1000, 7);
     let key = Key::new(b"large", HashSeed::default());
     let large = vec![b'x'; 150_000];
     let mut draft = run
         .shard
         .alloc(&mut run.queue, &key, 0, 0, large.len())
         .expect("there is room");
-    run.shard.fill(&mut draft, &large);
+    run.shard.fill(&mut run.queue, &mut draft, &large);
     run.shard.link(draft, None);
     while !matches!(run.shard.lookup(&key), Lookup::Flash(_)) {
         run.step();

@@ -23,7 +23,7 @@ pub fn store(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], value: &[u8
             value.len(),
         ) {
             Ok(mut draft) => {
-                shard.fill(&mut draft, value);
+                shard.fill(queue, &mut draft, value);
                 shard.link(draft, None);
                 return;
             }
@@ -173,9 +173,9 @@ fn a_large_item_that_is_refused_takes_no_room() {
     );
 }
 
-/// A plan took an item's bytes for its bytes on flash: 63 GB for thirty million items of 2,100
-/// bytes, of which a page holds one, so that they take 123 GB. Counted without a shard, pages are
-/// what a shard writes.
+/// A plan took an item's bytes for its bytes on flash, when a page held one item of 2,100 bytes and
+/// half of it was empty. Counted without a shard, pages are what a shard writes. Items of one size
+/// fill pages as mixed ones do, since they cross from page to page.
 #[test]
 fn pages_are_counted_as_a_shard_fills_them() {
     let of_etc = |n: u64| (etc::key_len(n).max(8), etc::value_len(n, 0, 200_000));
@@ -186,15 +186,18 @@ fn pages_are_counted_as_a_shard_fills_them() {
         )
     };
     type Sizes<'a> = &'a dyn Fn(u64) -> (usize, usize);
-    let populations: [(&str, Sizes<'_>, u64); 12] = [
+    let populations: [(&str, Sizes<'_>, u64); 15] = [
         ("2,100 bytes", &|_| (20, 2_080), 15_000),
         ("100 bytes", &|_| (10, 90), 200_000),
         ("200 bytes", &|_| (20, 180), 150_000),
+        ("300 bytes", &|_| (20, 280), 120_000),
         ("500 bytes", &|_| (20, 480), 100_000),
         ("700 bytes", &|_| (20, 680), 80_000),
         ("4,000 bytes", &|_| (20, 3_980), 15_000),
         ("1,000 bytes", &|_| (20, 980), 60_000),
         ("1,300 bytes", &|_| (20, 1_280), 30_000),
+        ("1,400 bytes", &|_| (20, 1_380), 30_000),
+        ("3,000 bytes", &|_| (20, 2_980), 15_000),
         ("5,000 bytes", &|_| (20, 4_980), 10_000),
         ("30,000 bytes", &|_| (20, 29_980), 2_500),
         ("ETC", &of_etc, 200_000),
@@ -220,6 +223,8 @@ fn pages_are_counted_as_a_shard_fills_them() {
         let written = s.page_fill_record_bytes as f64 / s.page_fill_page_bytes as f64;
         let planned = records as f64 / counted.flash_bytes() as f64;
         println!("{name}: pages are full to {written:.3}, counted {planned:.3}");
+        let least = if name == "mixed" { 0.94 } else { 0.96 };
+        assert!(written >= least, "{name}: {written}");
         assert!(s.demotions * 10 > items * 7 && s.reinsertions == 0, "{s:?}");
         // Records are padded to eight bytes, which counts as empty in the first.
         let padding = 7.0 / (records as f64 / items as f64);
@@ -232,14 +237,10 @@ fn pages_are_counted_as_a_shard_fills_them() {
         let size = bytes / items;
         let one_size = bytes == size * items;
         let record = size + if one_size && size > 1024 + 20 { 55 } else { 18 };
-        let said = match (one_size, record <= 4096) {
-            (true, true) => items as f64 * 4096.0 / (4096 / record) as f64,
-            (true, false) => (items * 4096 * record.div_ceil(4096)) as f64,
-            (false, _) => (record * items) as f64 / 0.95,
-        };
+        let said = (record * items) as f64 / 0.97;
         let over = said / (records as f64 / written);
         println!("{name}: docs/cache/sizing.md says {over:.3} of it");
-        assert!((0.97..=1.05).contains(&over), "{name}: {over}");
+        assert!((0.96..=1.05).contains(&over), "{name}: {over}");
     }
 }
 

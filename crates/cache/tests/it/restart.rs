@@ -18,7 +18,7 @@ use senko_cache::{
 };
 use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
 
-use crate::model::{Entry, FRAMES, Run, config_of, key_of, seeds};
+use crate::model::{Entry, FRAMES, Run, config_of, key_of, policy_of, seeds};
 use crate::queue::MemoryQueue;
 use crate::stream::whole;
 
@@ -139,8 +139,41 @@ impl Restarts {
         self.run.shard = shard;
         self.run.queue = MemoryQueue::with_device(device, &FRAMES, seed);
         self.run.waiting.clear();
+        self.run.uploads.clear();
         self.run.steady_ms = 0;
         self.run.shard.set_now(self.run.now_ms);
+    }
+
+    /// The next process after a kill, in which every value is from before it or from after it.
+    fn come_back(&mut self, before: &HashMap<u64, Entry>) {
+        let seed = self.run.rng.next_u64();
+        let device = self.run.queue.after_kill(seed);
+        let opened = self.data_dir.open(RestoreFrom::Kept, self.run.now_ms);
+        self.go_on(opened, device, before);
+    }
+
+    fn go_on(
+        &mut self,
+        (shard, recovered): (Shard, Recovered),
+        device: Vec<u8>,
+        before: &HashMap<u64, Entry>,
+    ) {
+        assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
+        self.begin(shard, device);
+        self.read_all(before);
+    }
+
+    #[track_caller]
+    fn kept_most(&self) {
+        let (kept, lost, seed) = (self.kept, self.lost, self.run.seed);
+        assert!(kept > lost, "seed {seed}: {kept} kept, {lost} lost");
+    }
+
+    /// The next process, whatever it finds.
+    fn reopen(&mut self, seed: u64) {
+        let device = self.run.queue.after_kill(seed);
+        let (shard, _) = self.data_dir.open(RestoreFrom::Kept, self.run.now_ms);
+        self.begin(shard, device);
     }
 
     /// Kills between two commands, or (`within`) at one of the words that the next command stores.
@@ -149,12 +182,7 @@ impl Restarts {
         if within && !self.step_and_copy() {
             return;
         }
-        let seed = self.run.rng.next_u64();
-        let device = self.run.queue.after_kill(seed);
-        let (shard, recovered) = self.data_dir.open(RestoreFrom::Kept, self.run.now_ms);
-        assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
-        self.begin(shard, device);
-        self.read_all(&before);
+        self.come_back(&before);
     }
 
     /// Runs a step, and takes a copy of the memory at one of its stores; false if there were too
@@ -197,10 +225,7 @@ impl Restarts {
         if again {
             opened = Some(self.data_dir.open(RestoreFrom::Kept, self.run.now_ms));
         }
-        let (shard, recovered) = opened.expect("it was opened");
-        assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
-        self.begin(shard, device);
-        self.read_all(&before);
+        self.go_on(opened.expect("it was opened"), device, &before);
     }
 
     /// A kill in the middle of a clean stop, or at its end, before it counts.
@@ -227,12 +252,7 @@ impl Restarts {
             let saved = shard.save(&mut Vec::new(), stop);
             saved.expect("a Vec takes all");
         });
-        let seed = self.run.rng.next_u64();
-        let device = self.run.queue.after_kill(seed);
-        let (shard, recovered) = self.data_dir.open(RestoreFrom::Kept, self.run.now_ms);
-        assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
-        self.begin(shard, device);
-        self.read_all(&before);
+        self.come_back(&before);
     }
 
     /// Reads every key: it must hold its value from `before`, the model's, or none; the model
@@ -357,12 +377,18 @@ fn resident(shard: &Shard, item: senko_cache::ItemRef) -> (Vec<u8>, u32, u32) {
     (value, meta.flags, meta.expiry)
 }
 
-fn policy(seed: u64) -> PolicyKind {
-    if seed.is_multiple_of(2) {
-        PolicyKind::Lru
-    } else {
-        PolicyKind::S3Fifo
+fn stores_are_observed() -> bool {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
     }
+    cfg!(debug_assertions)
+}
+
+fn count_stores(stores: &Arc<AtomicU64>) {
+    let counter = Arc::clone(stores);
+    observe_stores(Some(Box::new(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    })));
 }
 
 /// Kills at random moments: each key returns only values that it had, and most of what was on the
@@ -370,31 +396,166 @@ fn policy(seed: u64) -> PolicyKind {
 #[test]
 fn a_kill_costs_what_was_not_on_the_device() {
     for seed in seeds(6_000_000, 4) {
-        let config = config_of(2 << 20, 16 << 20 >> 12, policy(seed), seed);
+        let config = config_of(2 << 20, 16 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 1500, 60_000, seed);
         for round in 0..60 {
             r.steps(3000);
             r.kill(cfg!(debug_assertions) && round % 4 != 0);
         }
-        assert!(
-            r.kept > r.lost,
-            "seed {seed}: {} kept, {} lost",
-            r.kept,
-            r.lost
-        );
+        r.kept_most();
         assert!(r.run.misses <= r.run.hits, "seed {seed}");
+    }
+}
+
+/// Kills of a server whose items have one size, so that records cross from page to page, also from
+/// one write buffer to the next. A record of which a kill left only a part has no slot: none is
+/// found damaged.
+#[test]
+fn a_kill_leaves_no_part_of_a_record_that_crosses() {
+    for (seed, size) in
+        seeds(6_400_000, 5).zip([1000, 2100, 2100, 5000, 30_000].into_iter().cycle())
+    {
+        let config = config_of(2 << 20, 8 << 20 >> 12, policy_of(seed), seed);
+        // Of a record of more than 15 pages, only its first read tells whether it is whole.
+        let mut r = Restarts::new(config, 4_000_000 / size, 50_000, seed);
+        r.run.one_size = Some(size);
+        for round in 0..40 {
+            r.steps(2000);
+            r.kill(cfg!(debug_assertions) && round % 4 != 0);
+            let s = r.run.shard.stats();
+            assert_eq!(s.flash_checksum_errors, 0, "seed {seed}, round {round}");
+        }
+        r.kept_most();
+    }
+}
+
+/// A directory that was filled without `-M` goes on with it. Its records cross from page to page.
+/// Reclaim keeps each that is live, wherever it begins and ends.
+#[test]
+fn records_that_cross_are_kept_when_nothing_may_be_evicted_any_more() {
+    for (seed, size) in seeds(6_500_000, 4).zip([1000, 1400, 2100, 5000].into_iter().cycle()) {
+        let config = config_of(2 << 20, 12 << 20 >> 12, PolicyKind::S3Fifo, seed);
+        let keys = 20_000_000 / size;
+        let mut r = Restarts::new(config, keys, 60_000, seed);
+        r.run.one_size = Some(size);
+        for n in 0..keys {
+            r.run.set(n);
+            r.run.device(1);
+        }
+        let s = r.run.shard.stats();
+        let fill = s.page_fill_record_bytes as f64 / s.page_fill_page_bytes as f64;
+        assert!(fill > 0.94 && s.reclaim_regions > 10, "{fill}: {s:?}");
+        r.data_dir.config.no_evict = true;
+        assert_eq!(r.restart(false, |_, _| {}).why_empty, None);
+        let before = std::mem::take(&mut r.run.model);
+        r.read_all(&before);
+        // Half of it goes, and as much comes until nothing more fits.
+        let mut there: Vec<u64> = r.run.model.keys().copied().collect();
+        there.sort_unstable();
+        for n in there.into_iter().filter(|n| n % 2 == 0) {
+            r.run.delete(n);
+            r.run.device(2);
+        }
+        r.run.drain();
+        let regions = r.run.shard.stats().reclaim_regions;
+        let (mut stored, mut refused) = (0, 0);
+        for n in keys.. {
+            let value = vec![n as u8; size as usize];
+            match store_or_not(&mut r.run, &key_of(n), &value) {
+                true => stored += 1,
+                false => refused += 1,
+            }
+            if refused > 50 {
+                break;
+            }
+        }
+        let s = r.run.shard.stats();
+        println!(
+            "{size}: {stored} stored, {} regions",
+            s.reclaim_regions - regions
+        );
+        assert!(
+            s.reclaim_regions > regions + 5 && s.reinsertions > 500,
+            "{s:?}"
+        );
+        let live = r.run.model.clone();
+        r.lost = 0;
+        r.read_all(&live);
+        assert_eq!(
+            (r.lost, r.run.shard.stats().flash_checksum_errors),
+            (0, 0),
+            "seed {seed}"
+        );
+    }
+}
+
+/// Stores a new key; false if there is no room.
+fn store_or_not(run: &mut Run, key: &[u8], value: &[u8]) -> bool {
+    let key = Key::new(key, HashSeed::default());
+    loop {
+        match run.shard.alloc(&mut run.queue, &key, 0, 0, value.len()) {
+            Ok(mut draft) => {
+                run.shard.fill(&mut run.queue, &mut draft, value);
+                run.shard.link(draft, None);
+                return true;
+            }
+            Err(senko_cache::AllocError::Busy) => {
+                run.device(1);
+                run.shard.tick(&mut run.queue);
+            }
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Kills while values arrive on their way to flash. What was stored so is kept, although older
+/// records were still in write buffers; what was still arriving is not there.
+#[test]
+fn a_kill_keeps_uploads_that_were_stored() {
+    for seed in seeds(6_300_000, 3) {
+        let config = config_of(4 << 20, 16 << 20 >> 12, policy_of(seed), seed);
+        let mut r = Restarts::new(config, 60, 400_000, seed);
+        let mut kept = 0;
+        for round in 0..60 {
+            r.run.large = 60;
+            r.steps(400);
+            // Whatever was arriving, and pages that are still in write buffers.
+            if round % 2 == 0 {
+                r.kill(cfg!(debug_assertions));
+                continue;
+            }
+            r.run.large = 200;
+            while r.run.uploads.iter().all(|&(n, ..)| n != 2) {
+                r.run.set(2);
+                r.run.upload_on();
+            }
+            let upload = r.run.uploads.iter().rfind(|&&(n, ..)| n == 2);
+            let sent = upload.map(|(_, _, entry)| entry.clone());
+            while r.run.uploads.iter().any(|&(n, ..)| n == 2) {
+                r.run.upload_on();
+                r.run.device(1);
+            }
+            let stored = r.run.live(2).filter(|&entry| Some(entry) == sent.as_ref());
+            let stored = stored.map(|entry| entry.value.clone());
+            r.kill(false);
+            if let Some(stored) = stored {
+                let found = r.value_of(2).map(|(value, ..)| value);
+                assert!(found == Some(stored), "seed {seed}, round {round}");
+                kept += 1;
+            }
+        }
+        assert!(kept > 20, "seed {seed}: {kept}");
     }
 }
 
 /// Many kills within a small index under growth, removals and reclaim.
 #[test]
 fn a_kill_within_a_command_leaves_what_was_or_what_is() {
-    if !cfg!(debug_assertions) {
-        println!("skipped: stores are observed in builds with debug assertions only");
+    if !stores_are_observed() {
         return;
     }
     for seed in seeds(6_100_000, 3) {
-        let config = config_of(2 << 20, 4 << 20 >> 12, policy(seed), seed);
+        let config = config_of(2 << 20, 4 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 2500, 20_000, seed);
         for _ in 0..250 {
             r.steps(300);
@@ -407,12 +568,11 @@ fn a_kill_within_a_command_leaves_what_was_or_what_is() {
 /// A kill while pages of DRAM are being emptied, item by item, because the memory shrank.
 #[test]
 fn a_kill_while_a_page_is_half_empty_leaves_what_was() {
-    if !cfg!(debug_assertions) {
-        println!("skipped: stores are observed in builds with debug assertions only");
+    if !stores_are_observed() {
         return;
     }
     for seed in seeds(6_160_000, 3) {
-        let config = config_of(4 << 20, 16 << 20 >> 12, policy(seed), seed);
+        let config = config_of(4 << 20, 16 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 2000, 20_000, seed);
         let mut emptied = 0;
         for _ in 0..60 {
@@ -438,12 +598,11 @@ fn a_kill_while_a_page_is_half_empty_leaves_what_was() {
 /// A process may be killed while it recovers from a kill, and while it stops.
 #[test]
 fn a_kill_within_a_start_or_a_stop_leaves_what_was() {
-    if !cfg!(debug_assertions) {
-        println!("skipped: stores are observed in builds with debug assertions only");
+    if !stores_are_observed() {
         return;
     }
     for seed in seeds(6_150_000, 3) {
-        let config = config_of(2 << 20, 8 << 20 >> 12, policy(seed), seed);
+        let config = config_of(2 << 20, 8 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 2000, 40_000, seed);
         for round in 0..80 {
             r.steps(800);
@@ -453,12 +612,7 @@ fn a_kill_within_a_start_or_a_stop_leaves_what_was() {
                 _ => r.kill_while_coming_back(),
             }
         }
-        assert!(
-            r.kept > r.lost,
-            "seed {seed}: {} kept, {} lost",
-            r.kept,
-            r.lost
-        );
+        r.kept_most();
     }
 }
 
@@ -466,7 +620,7 @@ fn a_kill_within_a_start_or_a_stop_leaves_what_was() {
 #[test]
 fn a_clean_stop_keeps_what_it_says() {
     for seed in seeds(6_200_000, 4) {
-        let config = config_of(3 << 20, 64 << 20 >> 12, policy(seed), seed);
+        let config = config_of(3 << 20, 64 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 1500, 60_000, seed);
         for round in 0..20 {
             r.steps(4000);
@@ -475,9 +629,8 @@ fn a_clean_stop_keeps_what_it_says() {
             let (before, drops) = (r.run.shard.stats(), r.run.drops());
             let model = r.run.model.clone();
             let recovered = r.restart(keep_dram, |_, _| {});
-            assert_eq!(
-                (&recovered.why_empty, recovered.damaged),
-                (&None, 0),
+            assert!(
+                recovered.why_empty.is_none() && recovered.damaged == 0,
                 "seed {seed}"
             );
             assert!(!keep_dram || recovered.dram_items > 0, "seed {seed}");
@@ -503,7 +656,7 @@ fn a_clean_stop_keeps_what_it_says() {
 #[test]
 fn a_stop_beside_a_device_that_is_out_brings_nothing_back() {
     for seed in seeds(6_250_000, 4) {
-        let config = config_of(3 << 20, 32 << 20 >> 12, policy(seed), seed);
+        let config = config_of(3 << 20, 32 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 1500, 60_000, seed);
         r.run.steady_step = 40;
         let mut found = 0;
@@ -522,9 +675,8 @@ fn a_stop_beside_a_device_that_is_out_brings_nothing_back() {
             r.run.drain();
             assert!(out(&r.run), "seed {seed}: the device is well again");
             let recovered = r.restart(round % 4 != 3, |_, _| {});
-            assert_eq!(
-                (&recovered.why_empty, recovered.damaged),
-                (&None, 0),
+            assert!(
+                recovered.why_empty.is_none() && recovered.damaged == 0,
                 "seed {seed}"
             );
             found += recovered.flash_items;
@@ -540,7 +692,7 @@ fn a_stop_beside_a_device_that_is_out_brings_nothing_back() {
 #[test]
 fn other_memory_after_a_clean_stop_keeps_the_newest() {
     for (seed, flash) in [(1, 64 << 20 >> 12), (2, 0), (3, 64 << 20 >> 12), (4, 0)] {
-        let with = |memory| config_of(memory, flash, policy(seed), seed);
+        let with = |memory| config_of(memory, flash, policy_of(seed), seed);
         let mut r = Restarts::new(with(40 << 20), 100_000, 1, seed);
         for n in 0..60_000 {
             r.run.set(n);
@@ -585,7 +737,7 @@ fn other_memory_after_a_clean_stop_keeps_the_newest() {
 #[test]
 fn damaged_files_are_misses() {
     for seed in seeds(6_300_000, 4) {
-        let config = config_of(2 << 20, 16 << 20 >> 12, policy(seed), seed);
+        let config = config_of(2 << 20, 16 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 1500, 60_000, seed);
         for round in 0..30 {
             r.steps(3000);
@@ -620,7 +772,7 @@ fn damaged_files_are_misses() {
 #[test]
 fn an_earlier_life_stays_past() {
     for seed in seeds(6_400_000, 3) {
-        let config = config_of(2 << 20, 8 << 20 >> 12, policy(seed), seed);
+        let config = config_of(2 << 20, 8 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 1000, 20_000, seed);
         for _ in 0..12 {
             r.steps(8000);
@@ -644,7 +796,7 @@ fn an_earlier_life_stays_past() {
 #[test]
 fn damaged_memory_is_empty_or_misses() {
     for seed in seeds(6_500_000, 3) {
-        let config = config_of(2 << 20, 8 << 20 >> 12, policy(seed), seed);
+        let config = config_of(2 << 20, 8 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 1000, 20_000, seed);
         for _ in 0..40 {
             r.steps(2000);
@@ -672,9 +824,7 @@ fn damaged_memory_is_empty_or_misses() {
                 std::fs::copy(from, r.data_dir.path(r.data_dir.generation, other)).expect("a copy");
             }
             std::fs::write(r.data_dir.path(r.data_dir.generation, part), bytes).expect("written");
-            let device = r.run.queue.after_kill(seed);
-            let (shard, _) = r.data_dir.open(RestoreFrom::Kept, r.run.now_ms);
-            r.begin(shard, device);
+            r.reopen(seed);
             r.read_all(&model);
         }
     }
@@ -686,7 +836,7 @@ fn damaged_memory_is_empty_or_misses() {
 #[test]
 fn lost_and_returned_regions_are_misses() {
     for seed in seeds(6_600_000, 3) {
-        let config = config_of(2 << 20, 6 << 20 >> 12, policy(seed), seed);
+        let config = config_of(2 << 20, 6 << 20 >> 12, policy_of(seed), seed);
         let mut r = Restarts::new(config, 1500, 40_000, seed);
         let mut past = vec![r.run.queue.after_kill(0)];
         for round in 0..30 {
@@ -695,9 +845,7 @@ fn lost_and_returned_regions_are_misses() {
             if round % 2 == 0 {
                 r.restart(round % 4 == 0, |_, _| {});
             } else {
-                let device = r.run.queue.after_kill(round);
-                let (shard, _) = r.data_dir.open(RestoreFrom::Kept, r.run.now_ms);
-                r.begin(shard, device);
+                r.reopen(round);
             }
             let mut device = r.run.queue.after_kill(0);
             past.push(device.clone());
@@ -791,8 +939,7 @@ fn items_without_a_good_head_are_told_as_damage() {
 /// the new item.
 #[test]
 fn a_set_that_replaces_moves_no_slot() {
-    if !cfg!(debug_assertions) {
-        println!("skipped: stores are observed in builds with debug assertions only");
+    if !stores_are_observed() {
         return;
     }
     let config = config_of(2 << 20, 8 << 20 >> 12, PolicyKind::Lru, 1);
@@ -808,7 +955,7 @@ fn a_set_that_replaces_moves_no_slot() {
             r.run.drain();
             continue;
         };
-        shard.fill(&mut draft, &[7; 100]);
+        shard.fill(queue, &mut draft, &[7; 100]);
         match shard.lookup(&key) {
             Lookup::Dram(_) => in_dram += 1,
             Lookup::Flash(_) => on_flash += 1,
@@ -817,11 +964,8 @@ fn a_set_that_replaces_moves_no_slot() {
                 continue;
             }
         }
-        let counter = Arc::clone(&stores);
         stores.store(0, Ordering::Relaxed);
-        observe_stores(Some(Box::new(move || {
-            counter.fetch_add(1, Ordering::Relaxed);
-        })));
+        count_stores(&stores);
         shard.link(draft, None);
         observe_stores(None);
         assert_eq!(stores.load(Ordering::Relaxed), 1, "key {n}");
@@ -833,24 +977,20 @@ fn a_set_that_replaces_moves_no_slot() {
 /// turn to grow. Now an allocation copies a part of it.
 #[test]
 fn no_set_copies_a_segment() {
-    if !cfg!(debug_assertions) {
-        println!("skipped: stores are observed in builds with debug assertions only");
+    if !stores_are_observed() {
         return;
     }
     let mut data_dir = DataDir::new(config_of(16 << 20, 0, PolicyKind::Lru, 1));
     let (mut shard, _) = data_dir.open(RestoreFrom::Empty(None), 0);
     let mut queue = MemoryQueue::new(0, &FRAMES, 1);
     let stores = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&stores);
-    observe_stores(Some(Box::new(move || {
-        counter.fetch_add(1, Ordering::Relaxed);
-    })));
+    count_stores(&stores);
     let (mut longest, mut all) = (0, 0);
     for n in 0..80_000_u64 {
         let name = n.to_le_bytes();
         let key = Key::new(&name, HashSeed::default());
         let mut draft = shard.alloc(&mut queue, &key, 0, 0, 20).expect("memory");
-        shard.fill(&mut draft, &[7; 20]);
+        shard.fill(&mut queue, &mut draft, &[7; 20]);
         shard.link(draft, None);
         let words = stores.swap(0, Ordering::Relaxed);
         (longest, all) = (longest.max(words), all + words);

@@ -49,7 +49,8 @@ impl Steps {
                 self.device();
                 continue;
             };
-            self.shard.fill(&mut draft, &vec![n as u8; len]);
+            self.shard
+                .fill(&mut self.queue, &mut draft, &vec![n as u8; len]);
             self.shard.link(draft, None);
             return;
         }

@@ -77,11 +77,11 @@ pub fn whole(
     read
 }
 
-fn value_of(len: usize) -> Vec<u8> {
+pub fn value_of(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 7 + n / 251 + len) as u8).collect()
 }
 
-fn store(run: &mut Run, name: &[u8], value: &[u8]) {
+pub fn store(run: &mut Run, name: &[u8], value: &[u8]) {
     let key = Key::new(name, HashSeed::default());
     let mut draft = loop {
         match run.shard.alloc(&mut run.queue, &key, 0, 0, value.len()) {
@@ -89,12 +89,12 @@ fn store(run: &mut Run, name: &[u8], value: &[u8]) {
             Err(_) => pass(run),
         }
     };
-    run.shard.fill(&mut draft, value);
+    run.shard.fill(&mut run.queue, &mut draft, value);
     run.shard.link(draft, None);
 }
 
 /// One device operation ends, and time passes.
-fn pass(run: &mut Run) {
+pub fn pass(run: &mut Run) {
     if let Some(completion) = run.queue.complete_one() {
         run.shard.on_disk(&mut run.queue, completion);
     }
@@ -119,7 +119,7 @@ fn push_out(run: &mut Run, name: &[u8], len: usize) {
     }
 }
 
-fn fetch(run: &mut Run, name: &[u8], want: Want) -> Fetched {
+pub fn fetch(run: &mut Run, name: &[u8], want: Want) -> Fetched {
     let key = Key::new(name, HashSeed::default());
     let Lookup::Flash(at) = run.shard.lookup(&key) else {
         return Fetched::Absent;
@@ -300,7 +300,8 @@ fn a_stream_gives_the_value_of_its_look_up() {
                     run.shard.flush_all();
                     lens = [None; 40];
                 }
-                6..10 if streams.len() < 12 => {
+                // Each holds one of the four large frames.
+                6..10 if streams.len() < 4 => {
                     if let Fetched::Answer(mut item) = fetch(&mut run, &name, Want::Answer) {
                         let len = lens[n].expect("it was stored");
                         match item.rest.take() {

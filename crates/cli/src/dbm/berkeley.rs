@@ -66,7 +66,6 @@ impl Reader {
         self.lines.count()
     }
 
-    /// The tables so far.
     pub fn tables(&self) -> &[Option<String>] {
         &self.tables
     }
@@ -165,12 +164,16 @@ impl Reader {
                 ));
             }
             self.last = Some(key.clone());
-            return Ok(Some(Row { table, key, value }));
+            return Ok(Some(Row {
+                table,
+                key,
+                value,
+                expires: false,
+            }));
         }
     }
 }
 
-/// Writes the head of a table.
 pub fn head(out: &mut impl Write, table: Option<&str>, text: bool) -> io::Result<()> {
     let format = if text { "print" } else { "bytevalue" };
     write!(out, "VERSION=3\nformat={format}\n")?;

@@ -13,6 +13,7 @@ use super::formats::{Format, Input, Output};
 use super::rows::Row;
 use super::{MAIN, Place};
 use crate::process::{Interrupted, stop_on_signals};
+use crate::units::counted;
 
 /// Most bytes of keys and values in one transaction.
 const BATCH_BYTES: usize = 1 << 20;
@@ -21,6 +22,8 @@ struct Loading<'a> {
     place: &'a Place,
     /// Opened with the first records, so that an input without records makes no database.
     db: Option<Database>,
+    /// Whether the database was made for this load.
+    is_new: bool,
     table: Option<Table>,
     rows: Vec<Row>,
     bytes: usize,
@@ -37,7 +40,11 @@ impl Loading<'_> {
                 ..self.place.options(true)
             };
             super::refuse_kind(&self.place.file)?;
-            self.db = Some(Database::open(&self.place.file, options).map_err(told)?);
+            let absent = self.place.is_absent();
+            let db = Database::open(&self.place.file, options).map_err(told)?;
+            // Another process may have made it meanwhile.
+            self.is_new = absent && db.tables().is_empty();
+            self.db = Some(db);
         }
         let db = self.db.as_ref().context("the database was opened")?;
         let mut tables: Vec<Table> = Vec::with_capacity(self.rows.len());
@@ -71,12 +78,14 @@ impl Loading<'_> {
 }
 
 /// Runs `senko dbm load`. `batch` is the number of records per transaction; without it, all records
-/// are one transaction.
+/// are one transaction. `drop_expiry`: records may have an expiry, which is
+/// lost.
 pub fn load(
     place: &Place,
     input: Option<&Path>,
     format: Option<Format>,
     batch: Option<usize>,
+    drop_expiry: bool,
     out: &mut impl Write,
 ) -> Result<bool> {
     if place.hex {
@@ -86,6 +95,7 @@ pub fn load(
     }
     place.check_name()?;
     let mut input = Input::open(input, format)?;
+    input.lost_expiries = drop_expiry.then_some(0);
     // A read from a terminal or a pipe may take forever, so a signal ends it in the usual way.
     if input.file {
         stop_on_signals();
@@ -93,6 +103,7 @@ pub fn load(
     let mut loading = Loading {
         place,
         db: None,
+        is_new: false,
         table: None,
         rows: Vec::new(),
         bytes: 0,
@@ -105,11 +116,12 @@ pub fn load(
             Err(error) => {
                 // The records before the bad one are kept and counted.
                 if batch.is_some() && !loading.rows.is_empty() {
-                    loading.put()?;
+                    put(&mut loading)?;
                 }
                 loading.sync()?;
                 match loading.loaded {
                     0 => bail!("{error:#}; nothing is loaded"),
+                    1 => bail!("{error:#}; the record before it is loaded"),
                     loaded => bail!("{error:#}; the {loaded} records before it are loaded"),
                 }
             }
@@ -133,9 +145,16 @@ pub fn load(
         }
         db.close().map_err(|error| place.told(&error))?;
     }
+    let lost = input.lost_expiries.unwrap_or(0);
+    let records = counted(loaded, "record");
     match place.json {
-        true => writeln!(out, "{}", json!({ "records": loaded }))?,
-        false => tell!("{loaded} records loaded"),
+        true => writeln!(
+            out,
+            "{}",
+            json!({ "records": loaded, "lost_expiries": lost })
+        )?,
+        false if lost > 0 => tell!("{records} loaded, {lost} of them without their expiry"),
+        false => tell!("{records} loaded"),
     }
     match interrupted {
         Some(interrupted) => Err(interrupted.into()),
@@ -145,7 +164,11 @@ pub fn load(
 
 fn put(loading: &mut Loading<'_>) -> Result<()> {
     let before = loading.loaded;
-    loading.put().with_context(|| match before {
+    let done = loading.put();
+    if done.is_err() && before == 0 && loading.is_new {
+        loading.place.remove();
+    }
+    done.with_context(|| match before {
         0 => "nothing is loaded".to_owned(),
         loaded => format!("only the first {loaded} records are loaded"),
     })
@@ -173,9 +196,12 @@ pub fn dump(
     stop_on_signals();
     let (unfinished, file) = Unfinished::create(to)?;
     let mut file = std::io::BufWriter::with_capacity(1 << 18, file);
-    write(place, format, &mut file)?;
-    file.flush()
-        .with_context(|| format!("cannot write {}", to.display()))?;
+    write(place, format, &mut file)
+        .and_then(|_| Ok(file.flush()?))
+        .map_err(|error| match error.is::<std::io::Error>() {
+            true => error.context(format!("cannot write {}", to.display())),
+            false => error,
+        })?;
     unfinished.finish()?;
     Ok(true)
 }

@@ -63,6 +63,11 @@ impl Format {
     }
 }
 
+/// Fields of a record of the store that a database can't keep.
+const EXPIRY: [&str; 2] = ["expires_at", "ttl"];
+const NO_EXPIRY: &str = "the record has an expiry, which a database can't keep: --drop-expiry \
+                         loads it as one that stays";
+
 enum Source {
     Json(Lines),
     Csv(csv::Reader<Box<dyn BufRead>>, Option<Columns>),
@@ -76,6 +81,8 @@ pub struct Input {
     source: Source,
     /// Whether it is a regular file, from which a read never waits long.
     pub file: bool,
+    /// The records so far that lost their expiry; `None` if such a record is an error.
+    pub lost_expiries: Option<u64>,
 }
 
 impl Input {
@@ -122,6 +129,7 @@ impl Input {
             name,
             source,
             file: regular,
+            lost_expiries: None,
         })
     }
 
@@ -155,6 +163,14 @@ impl Input {
             Source::Gdbm(reader) => reader.next(),
         };
         let row = row.and_then(|row| row.map(Row::checked).transpose());
+        let row = match (row, &mut self.lost_expiries) {
+            (Ok(Some(row)), None) if row.expires => Err(NO_EXPIRY.to_owned()),
+            (Ok(Some(row)), Some(lost)) => {
+                *lost += u64::from(row.expires);
+                Ok(Some(row))
+            }
+            (row, _) => row,
+        };
         let at_column = |error: &str| {
             let place = error.split_once(": ").map_or("", |(place, _)| place);
             let column = place.strip_prefix("column ");
@@ -261,6 +277,10 @@ fn json_row(lines: &mut Lines) -> Result<Option<Row>, String> {
         table,
         key: field("key")?,
         value: field("value")?,
+        expires: EXPIRY.iter().filter_map(|name| at(name)).any(|nth| {
+            let value = &members[nth].1;
+            !value.is_null() && value.as_u64() != Some(0)
+        }),
     }))
 }
 
@@ -269,6 +289,7 @@ struct Columns {
     table: Option<usize>,
     key: (usize, Encoding),
     value: (usize, Encoding),
+    expiry: [Option<usize>; 2],
     count: usize,
 }
 
@@ -290,6 +311,7 @@ impl Columns {
             table: at("table"),
             key: of("key")?,
             value: of("value")?,
+            expiry: EXPIRY.map(at),
             count: head.len(),
         })
     }
@@ -333,6 +355,10 @@ fn csv_row(
         table,
         key: decoded(columns.key)?,
         value: decoded(columns.value)?,
+        expires: columns.expiry.iter().flatten().any(|nth| {
+            let field = &fields[*nth];
+            !field.is_empty() && field != b"0"
+        }),
     }))
 }
 

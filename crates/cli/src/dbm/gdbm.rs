@@ -128,7 +128,12 @@ impl Reader {
             let value = value.ok_or("a key before the line has no value")?;
             self.records += 1;
             let table = None;
-            return Ok(Some(Row { table, key, value }));
+            return Ok(Some(Row {
+                table,
+                key,
+                value,
+                expires: false,
+            }));
         }
         let line = self.take()?;
         let Some(count) = Reader::number(&line, "count") else {
@@ -155,7 +160,6 @@ impl Reader {
     }
 }
 
-/// Writes the head of a table.
 pub fn head(out: &mut impl Write, table: &str) -> io::Result<()> {
     // A line end in a name would end the line.
     let name: String = table.chars().filter(|c| !c.is_control()).collect();

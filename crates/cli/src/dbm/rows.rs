@@ -15,6 +15,8 @@ pub struct Row {
     pub table: Option<String>,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
+    /// It has a time after which it is gone, which no table keeps.
+    pub expires: bool,
 }
 
 impl Row {

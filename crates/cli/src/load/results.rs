@@ -10,6 +10,7 @@ use senko_workload::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::LoadArgs;
+use crate::existing::Existing;
 
 fn latency_json(latencies: &Histogram) -> Value {
     if latencies.is_empty() {
@@ -123,10 +124,15 @@ pub fn step_json(
     line
 }
 
-/// Makes the folder of the histograms, before the run that they tell of.
-pub fn make_folder(folder: &Path) -> Result<()> {
+/// Makes the folder of the histograms, before the run that they tell of. Whatever the run has for
+/// results, it is not to replace those of another one.
+pub fn make_folder(folder: &Path, existing: Existing) -> Result<()> {
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let entries = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    entries
+        .filter(|path| path.extension().is_some_and(|end| end == "hgrm"))
+        .try_for_each(|path| existing.check(&path, &[]))
 }
 
 /// Writes `STEP-WHAT.hgrm` for each step and kind of latency, such as `mix-get.hgrm`.

@@ -20,6 +20,7 @@ use serde_json::json;
 use super::progress::Progress;
 use super::run::{Watching, reported};
 use super::{DriveArgs, WorkloadArgs, print, stopped};
+use crate::existing::Existing;
 use crate::process::stop_on_signals;
 use crate::units::at_least_one;
 
@@ -51,6 +52,8 @@ pub struct CompareArgs {
     /// Draws write amplification and response times of all runs
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    #[command(flatten)]
+    existing: Existing,
 }
 
 /// The columns for people. The first four are names.
@@ -118,7 +121,7 @@ pub fn main(args: &CompareArgs) -> Result<()> {
     };
     let inputs = super::inputs(&workloads, Some(&args.drive));
     if let Some(path) = &args.plot {
-        Output::check(path, &inputs)?;
+        args.existing.check(path, &inputs)?;
     }
     let (ftls, buffers) = (choices(&args.ftl), choices(&args.buffer));
     for setup in &setups {

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use super::progress::Progress;
 use super::{DriveArgs, WorkloadArgs, print, stopped};
+use crate::existing::Existing;
 use crate::process::{Interrupted, stop_on_signals};
 
 /// One workload and one drive.
@@ -70,6 +71,8 @@ pub struct RunArgs {
     /// Draws response times over time
     #[arg(long, value_name = "FILE.svg")]
     plot_responses: Option<PathBuf>,
+    #[command(flatten)]
+    existing: Existing,
 }
 
 /// Arguments of `senko ssd lifetime`.
@@ -151,7 +154,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let (setup, parts, workload) = args.one.open()?;
     let inputs = super::inputs(std::slice::from_ref(&workload), Some(&args.one.drive));
     for path in args.plot_erases.iter().chain(&args.plot_responses) {
-        Output::check(path, &inputs)?;
+        args.existing.check(path, &inputs)?;
     }
     let (_, capacity) = (stop_on_signals(), setup.capacity());
     let summary = super::summarise(&workload, Some(capacity), !args.json && !args.csv)?;

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::progress::Progress;
 use super::{WorkloadArgs, size_of, stopped};
+use crate::existing::Existing;
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::some_bytes_text;
 
@@ -61,6 +62,8 @@ enum TraceCommand {
         /// The picture
         #[arg(short, long, value_name = "FILE.svg")]
         output: PathBuf,
+        #[command(flatten)]
+        existing: Existing,
     },
 }
 
@@ -105,10 +108,11 @@ pub fn main(args: TraceArgs) -> Result<()> {
             workload,
             reading,
             output,
+            existing,
         } => {
             let workload = reading.open(&workload)?;
             let inputs = super::inputs(std::slice::from_ref(&workload), None);
-            Output::check(&output, &inputs)?;
+            existing.check(&output, &inputs)?;
             stop_on_signals();
             super::summarise(&workload, None, false)?;
             let requests = workload

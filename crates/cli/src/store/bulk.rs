@@ -16,7 +16,7 @@ use super::rows::{self, Format, Reader};
 use super::text::{self, Encoding};
 use super::{FileArgs, MakeArgs, count_in, open_to_read, print, times, told, writing};
 use crate::process::{Interrupted, stop_on_signals};
-use crate::units::show_size;
+use crate::units::{counted, show_size};
 
 /// Most bytes of keys and values in one batch; less if the log is small.
 const BATCH_BYTES: u64 = 1 << 20;
@@ -87,6 +87,7 @@ pub fn load(args: &LoadArgs) -> Result<bool> {
     let done = done.map_err(|error| {
         let note = match rows {
             0 => "nothing was loaded before it".to_owned(),
+            1 => "1 row was loaded before it".to_owned(),
             rows => format!("{rows} rows were loaded before it"),
         };
         anyhow!("{error:#}; {note}")
@@ -98,7 +99,8 @@ pub fn load(args: &LoadArgs) -> Result<bool> {
         "seconds": seconds, "rows_per_second": rows as f64 / seconds.max(1e-9),
     });
     let size = show_size(loaded.bytes);
-    let text = format!("{rows} rows, {size} of keys and values, in {seconds:.1} s");
+    let counted = counted(rows, "row");
+    let text = format!("{counted}, {size} of keys and values, in {seconds:.1} s");
     print(args.json, &line, &text)?;
     interrupted.map_or(Ok(true), Err)
 }

@@ -14,7 +14,7 @@ use super::{
     FileArgs, IndexName, SpaceArgs, close, open_to_read, print, times, told, told_of_copy,
 };
 use crate::process::{Interrupted, stop_on_signals};
-use crate::units::show_size;
+use crate::units::{counted, show_size};
 
 /// Problems that are listed for people; further ones are counted.
 const LISTED: usize = 100;
@@ -185,11 +185,11 @@ pub fn compact(args: &CompactArgs) -> Result<bool> {
         "dropped_elements": after.dropped_elements, "blocks": after.blocks, "generations": after.generations,
     });
     let mut text = format!(
-        "{} in use, before {}; {} elements dropped; {} blocks",
+        "{} in use, before {}; {} dropped; {}",
         show_size(after.used_bytes),
         show_size(before.used_bytes),
-        after.dropped_elements,
-        after.blocks
+        counted(after.dropped_elements, "element"),
+        counted(after.blocks, "block")
     );
     if let Some(shrunk) = shrunk {
         line["cut_bytes"] = json!(shrunk.cut);
@@ -258,8 +258,12 @@ pub fn verify(args: &VerifyArgs) -> Result<bool> {
         };
         writeln!(
             out,
-            "{what} in {} blocks, {} logs, {} large values: {} pages, {} elements",
-            report.blocks, report.logs, report.large_values, report.pages, report.elements
+            "{what} in {}, {}, {}: {}, {}",
+            counted(report.blocks, "block"),
+            counted(report.logs, "log"),
+            counted(report.large_values, "large value"),
+            counted(report.pages, "page"),
+            counted(report.elements, "element")
         )?;
     }
     out.flush()?;
@@ -350,15 +354,18 @@ fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result
     }
     writeln!(
         out,
-        "{} elements, {} of keys and values, from {} blocks and {} logs into {}; lost: {}",
-        report.salvaged,
+        "{}, {} of keys and values, from {} and {} into {}; lost: {}",
+        counted(report.salvaged, "element"),
         show_size(report.bytes),
-        report.blocks,
-        report.logs,
+        counted(report.blocks, "block"),
+        counted(report.logs, "log"),
         to.display(),
         match report.lost_bytes() {
             0 if report.lost.is_empty() => "nothing".to_owned(),
-            bytes => format!("{} in {} places", show_size(bytes), report.lost.len()),
+            bytes => {
+                let places = counted(report.lost.len() as u64, "place");
+                format!("{} in {places}", show_size(bytes))
+            }
         }
     )?;
     Ok(())
@@ -397,8 +404,8 @@ pub fn backup(args: &BackupArgs) -> Result<bool> {
     let report = report.map_err(told_of_copy(path))?;
     let line = json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });
     let text = format!(
-        "{} elements, {} of keys and values, as of {}",
-        report.elements,
+        "{}, {} of keys and values, as of {}",
+        counted(report.elements, "element"),
         show_size(report.bytes),
         times::show(report.time)
     );

@@ -5,18 +5,18 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use crate::process::{
-    Running, Scratch, ask, connect, port_in, refused, run, signal, user_args, wait_for,
+    Running, Scratch, Words, ask, connect, has, port_in, refused, run, signal, user_args, wait_for,
 };
 
 #[test]
 fn what_scripts_look_for() {
     let folder = Scratch::new();
-    let output = run(folder.memcached(), &folder, &["-V"]);
+    let output = run(folder.memcached(), &folder, "-V");
     let text = String::from_utf8(output.stdout).unwrap();
     let mut words = text.split_whitespace();
     assert_eq!(words.next(), Some("memcached"));
     assert!(words.next().unwrap().starts_with("1.6."));
-    let output = run(folder.memcached(), &folder, &["-h"]);
+    let output = run(folder.memcached(), &folder, "-h");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         output.status.success() && text.starts_with("memcached 1.6."),
@@ -41,18 +41,18 @@ fn refusals_have_memcacheds_exit_codes() {
     let folder = Scratch::new();
     // An unknown option, and a number that must not be 0, used to end with 64, too.
     for (args, code) in [
-        (&["-S"][..], 64),
-        (&["-Y", "file"], 64),
-        (&["-Z"], 64),
-        (&["--enable-ssl"], 64),
-        (&["-U", "11211"], 64),
-        (&["-Q"], 1),
-        (&["-o", "nonsense"], 1),
-        (&["-t", "0"], 1),
-        (&["-c", "0"], 1),
-        (&["-R", "0"], 1),
-        (&["-p", "0"], 64),
-        (&["-o", "ssl_key=x"], 64),
+        ("-S", 64),
+        ("-Y file", 64),
+        ("-Z", 64),
+        ("--enable-ssl", 64),
+        ("-U 11211", 64),
+        ("-Q", 1),
+        ("-o nonsense", 1),
+        ("-t 0", 1),
+        ("-c 0", 1),
+        ("-R 0", 1),
+        ("-p 0", 64),
+        ("-o ssl_key=x", 64),
     ] {
         let sentence = refused(folder.memcached(), &folder, args);
         assert!(!sentence.is_empty());
@@ -64,14 +64,10 @@ fn refusals_have_memcacheds_exit_codes() {
     }
     if !user_args().is_empty() {
         assert!(
-            refused(folder.memcached(), &folder, &["-p", "-1"])
+            refused(folder.memcached(), &folder, "-p -1")
                 .contains("can't run as root without the -u switch")
         );
-        let output = run(
-            folder.memcached(),
-            &folder,
-            &["-p", "-1", "-u", "no-such-user"],
-        );
+        let output = run(folder.memcached(), &folder, "-p -1 -u no-such-user");
         assert_eq!(output.status.code(), Some(67));
     }
 }
@@ -79,24 +75,7 @@ fn refusals_have_memcacheds_exit_codes() {
 #[test]
 fn a_service_files_command_line_serves() {
     let folder = Scratch::new();
-    let args = [
-        "-p",
-        "-1",
-        "-U",
-        "0",
-        "-m64",
-        "-c",
-        "256",
-        "-t2",
-        "-l",
-        "127.0.0.1",
-        "-P",
-        "pid",
-        "-f1.1",
-        "-o",
-        "modern,hashpower=20",
-        "-vC",
-    ];
+    let args = "-p -1 -U 0 -m64 -c 256 -t2 -l 127.0.0.1 -P pid -f1.1 -o modern,hashpower=20 -vC";
     let server = Running::memcached(&folder, &args);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, "set k 0 0 1\r\nx\r\n", "\n"), "STORED\r\n");
@@ -125,17 +104,7 @@ fn the_background() {
     let (pid, ports) = (folder.join("pid"), folder.join("ports"));
     let output = std::process::Command::new(folder.memcached())
         .args(user_args())
-        .args([
-            "-d",
-            "-p",
-            "-1",
-            "-l",
-            "127.0.0.1",
-            "-P",
-            "pid",
-            "-o",
-            "ext_path=flash:64m",
-        ])
+        .args("-d -p -1 -l 127.0.0.1 -P pid -o ext_path=flash:64m".words())
         .env("MEMCACHED_PORT_FILENAME", &ports)
         .current_dir(folder.path())
         .output()
@@ -156,19 +125,15 @@ fn the_background() {
     let error = refused(
         folder.memcached(),
         &folder,
-        &[
-            user_args(),
-            &["-d", "-p", "-1", "-o", "ext_path=no/folder/f:64m"],
-        ]
-        .concat(),
+        [user_args(), &"-d -p -1 -o ext_path=no/folder/f:64m".words()].concat(),
     );
-    assert!(error.contains("no/folder/f"), "{error}");
+    has(&error, "no/folder/f");
 }
 
 #[test]
 fn a_unix_socket_turns_tcp_off() {
     let folder = Scratch::new();
-    let server = Running::memcached(&folder, &["-s", "sock", "-p", "11211", "-a", "0755"]);
+    let server = Running::memcached(&folder, "-s sock -p 11211 -a 0755");
     assert_eq!(server.port, 0);
     let mut client = wait_for(|| UnixStream::connect(folder.join("sock")).ok());
     client
@@ -187,18 +152,7 @@ fn flash_from_a_file() {
         "flash = 'flash:64m'\nmemory = '64m'\nthreads = 1\n",
     )
     .unwrap();
-    let server = Running::memcached(
-        &folder,
-        &[
-            "-p",
-            "-1",
-            "-l",
-            "127.0.0.1",
-            "-o",
-            "senko_config=c.toml",
-            "-vv",
-        ],
-    );
+    let server = Running::memcached(&folder, "-p -1 -l 127.0.0.1 -o senko_config=c.toml -vv");
     // The ports are known before the flash file is opened.
     assert_eq!(ask(&mut server.connect(), "mn\r\n", "\n"), "MN\r\n");
     assert!(folder.join("flash").exists());

@@ -38,6 +38,8 @@ const SMALLER: &[(&str, &str)] = &[
     ("--memory 1g", "--memory 64m"),
     // Loads are small and short, and go to the test's server.
     ("-s 127.0.0.1:22122 ", ""),
+    ("-s 127.0.0.1:11211", "-s 127.0.0.1:$PORT"),
+    ("-s 127.0.0.1:11213", "-s 127.0.0.1:$PORT"),
     ("--keys 1000000", "--keys 2000"),
     ("--keys 4000000", "--keys 20000"),
     ("--keys 4m", "--keys 20k"),
@@ -83,8 +85,13 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
 ];
 
-/// The examples that may correctly end with 1 here: nothing was there at that time.
-const MAY_SAY_NO: &[&str] = &["get data.kv colour --at"];
+/// The examples that may correctly end with 1 here: nothing was there at that time, or the one
+/// before still runs.
+const MAY_SAY_NO: &[&str] = &[
+    "get data.kv colour --at",
+    " fill 127.0.0.1:11211",
+    " fill stop",
+];
 
 /// Other programs that examples call.
 const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq", "openssl"];
@@ -106,8 +113,10 @@ fn all_examples() -> Vec<Block> {
             .split_once("\nCommands:\n")
             .map_or("", |(_, list)| list);
         let lines = list.lines().take_while(|line| !line.is_empty());
-        for below in lines.filter_map(|line| line.split_whitespace().next()) {
-            if below != "help" {
+        // A description that goes on is indented by more.
+        let names = lines.filter_map(|line| line.strip_prefix("  "));
+        for below in names.filter_map(|line| line.split(' ').next()) {
+            if !below.is_empty() && below != "help" {
                 commands.push([command.clone(), vec![below.to_owned()]].concat());
             }
         }
@@ -157,6 +166,9 @@ fn furnish(folder: &Scratch) {
     );
     write("rows.csv", b"key,value\ncolour,green\nshape,round\n");
     write("users", b"shop:correct horse\n");
+    let dump = std::fs::File::create(folder.join("old.dump")).unwrap();
+    let dump = senko_load::transfer::Writer::new(dump, 0).unwrap();
+    dump.finish(0).unwrap();
     write("cat.jpg", &[0xff, 0xd8, 0x00, 0x0a]);
     write(
         "senko.toml",
@@ -302,7 +314,7 @@ fn every_example_runs() {
         let folder = Scratch::new();
         let copy = format!("cp -a {}/. .", furnished.path().display());
         assert!(shell(&folder, &copy, 0, 0).status.success());
-        let memory = ["-p", "0", "--no-flash", "-m", "64"];
+        let memory = ["-p", "0", "--no-flash", "-m", "64", "--ctl", "senko.ctl"];
         let server = Running::serve(&folder, &memory);
         for example in &block.commands {
             if let Some((what, _)) = NOT_RUN.iter().find(|(what, _)| example.contains(what)) {

@@ -4,24 +4,14 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
 
-use crate::process::{Running, SENKO, Scratch, ask, run, signal};
+use crate::process::{Running, SENKO, Scratch, Words, ask, has, senko, signal, text, undone};
 
-fn load(folder: &Scratch, server: &Running, args: &[&str]) -> Output {
-    let address = format!("127.0.0.1:{}", server.port);
-    run(SENKO, folder, &[&["load", "-s", &address], args].concat())
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// It ended with 1 and one sentence on stderr, which has these words. Returns its stdout.
-fn undone(output: &Output, words: &str) -> String {
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains(words), "{told}");
-    text(&output.stdout)
+fn load(folder: &Scratch, server: &Running, args: &str) -> Output {
+    senko(
+        "load",
+        folder,
+        format!("-s 127.0.0.1:{} {args}", server.port),
+    )
 }
 
 /// Runs that did not do all of their work used to end with 0: a rate far beyond the server's, sets
@@ -29,82 +19,50 @@ fn undone(output: &Output, words: &str) -> String {
 #[test]
 fn work_that_was_not_done_is_not_0() {
     let folder = Scratch::new();
-    let server = Running::serve(&folder, &["-p", "0", "--no-flash", "-I", "2k", "-m", "64"]);
-    let go = |args: &[&str]| load(&folder, &server, args);
+    let server = Running::serve(&folder, "-p 0 --no-flash -I 2k -m 64");
+    let go = |args: &str| load(&folder, &server, args);
 
-    let done = go(&[
-        "--load",
-        "-k",
-        "1000",
-        "--value-size",
-        "100",
-        "--read-back",
-        "--verify",
-    ]);
+    let done = go("--load -k 1000 --value-size 100 --read-back --verify");
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     let out = text(&done.stdout);
-    assert!(out.contains("verified      1000 values, 0 wrong"), "{out}");
-    assert!(out.contains("p99.99 "), "{out}");
+    has(&out, "verified      1000 values, 0 wrong");
+    has(&out, "p99.99 ");
 
-    let written = [
-        "-n",
-        "500",
-        "-k",
-        "1k",
-        "--value-size",
-        "100",
-        "--histograms",
-        "h",
-    ];
-    assert!(go(&written).status.success());
+    let written = "-n 500 -k 1k --value-size 100 --histograms h";
+    assert!(go(written).status.success());
     let written = std::fs::read_to_string(folder.join("h/mix-get.hgrm")).unwrap();
-    assert!(written.contains("1/(1-Percentile)"), "{written}");
-    assert!(written.contains("#[Max "), "{written}");
+    has(&written, "1/(1-Percentile)");
+    has(&written, "#[Max ");
 
-    let rate = ["--rate", "10m", "-n", "20000", "-c", "2", "--gaps", "even"];
-    let out = undone(&go(&rate), "the rate was not reached");
-    assert!(out.contains("not reached: "), "{out}");
+    let rate = "--rate 10m -n 20000 -c 2 --gaps even";
+    let out = undone(&go(rate), "the rate was not reached");
+    has(&out, "not reached: ");
 
     // Values of 100 to 4,000 bytes; the server refuses those from about 2,000 on.
-    let some = ["--load", "-k", "1000", "--value-size", "100-4000"];
+    let some = "--load -k 1000 --value-size 100-4000";
     let out = undone(
-        &go(&some),
+        &go(some),
         "requests of the load failed, most of them: SERVER_ERROR",
     );
-    assert!(out.contains("too large"), "{out}");
-    let allowed = go(&[&some[..], &["--max-failed", "90%"]].concat());
+    has(&out, "too large");
+    let allowed = go(&format!("{some} --max-failed 90%"));
     assert_eq!(allowed.status.code(), Some(0), "{}", text(&allowed.stderr));
-    let none = [
-        "--load",
-        "-k",
-        "100",
-        "--value-size",
-        "4k",
-        "--max-failed",
-        "1",
-    ];
-    undone(&go(&none), "no request of the load succeeded");
+    let none = "--load -k 100 --value-size 4k --max-failed 1";
+    undone(&go(none), "no request of the load succeeded");
 
-    let found = [
-        "--read-back",
-        "-k",
-        "2000",
-        "--expect-found",
-        "0.9",
-        "--json",
-    ];
-    let out = undone(&go(&found), "of the keys read were found");
+    let found = "--read-back -k 2000 --expect-found 0.9 --json";
+    let out = undone(&go(found), "of the keys read were found");
     let line: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(line["reads"], 2000);
-    assert_eq!(go(&["--nonsense"]).status.code(), Some(2));
+    assert_eq!(go("--nonsense").status.code(), Some(2));
 }
 
 /// When a server was killed under load, the run used to end with 0, or without results.
 #[test]
 fn a_server_that_dies_is_not_0() {
     let folder = Scratch::new();
-    let mut server = Running::serve(&folder, &["-p", "0", "--no-flash", "-m", "64"]);
-    let (mut child, mut out) = started(&server, &["-d", "1h", "--timeout", "2s"]);
+    let mut server = Running::serve(&folder, "-p 0 --no-flash -m 64");
+    let (mut child, mut out) = started(&server, "-d 1h --timeout 2s");
     let mut seen = String::new();
     out.read_line(&mut seen).unwrap();
     server.child.kill().unwrap();
@@ -129,7 +87,7 @@ fn a_server_that_dies_is_not_0() {
         last["broken"].as_str().unwrap().contains("is gone"),
         "{last}"
     );
-    let never = run(SENKO, &folder, &["load", "-s", "127.0.0.1:1", "-n", "1"]);
+    let never = senko("load", &folder, "-s 127.0.0.1:1 -n 1");
     undone(&never, "cannot connect to 127.0.0.1:1");
 }
 
@@ -137,9 +95,9 @@ fn a_server_that_dies_is_not_0() {
 #[test]
 fn a_signal_prints_what_there_is() {
     let folder = Scratch::new();
-    let server = Running::serve(&folder, &["-p", "0", "--no-flash", "-m", "64"]);
+    let server = Running::serve(&folder, "-p 0 --no-flash -m 64");
     for (name, code) in [("INT", 130), ("TERM", 143)] {
-        let (mut child, mut out) = started(&server, &["--warm-up", "1ms", "-d", "1h"]);
+        let (mut child, mut out) = started(&server, "--warm-up 1ms -d 1h");
         let mut seen = String::new();
         out.read_line(&mut seen).unwrap();
         signal(child.id(), name);
@@ -152,7 +110,7 @@ fn a_signal_prints_what_there_is() {
             .read_to_string(&mut told)
             .unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code), "{told}");
-        assert!(told.contains("interrupted"), "{told}");
+        has(&told, "interrupted");
         let last = last_line(&seen);
         assert_eq!(
             (&last["type"], &last["stopped"]),
@@ -165,12 +123,10 @@ fn a_signal_prints_what_there_is() {
 
 fn started(
     server: &Running,
-    args: &[&str],
+    args: &str,
 ) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
     let mut child = Command::new(SENKO)
-        .args(["load", "--json", "--series", "-s"])
-        .arg(format!("127.0.0.1:{}", server.port))
-        .args(args)
+        .args(format!("load --json --series -s 127.0.0.1:{} {args}", server.port).words())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -197,9 +153,9 @@ fn steps(output: &Output) -> Vec<serde_json::Value> {
 #[test]
 fn changes_are_right_on_both_tiers() {
     let folder = Scratch::new();
-    let flash = ["-p", "0", "-m", "64", "--flash", "flash:256m"];
-    let dram = ["-p", "0", "-m", "64", "--no-flash"];
-    for (name, args) in [("dram", &dram[..]), ("flash", &flash)] {
+    let flash = "-p 0 -m 64 --flash flash:256m";
+    let dram = "-p 0 -m 64 --no-flash";
+    for (name, args) in [("dram", dram), ("flash", flash)] {
         let server = Running::serve(&folder, args);
         for dialect in ["classic", "meta", "binary"] {
             let options = format!(
@@ -207,8 +163,7 @@ fn changes_are_right_on_both_tiers() {
                  --vary-size -c 8 -t 2 -P 4 --dist uniform --set-on-miss --verify --json \
                  --mix set=0.1,incr=0.2,decr=0.1,append=0.2,prepend=0.1"
             );
-            let args: Vec<&str> = options.split_whitespace().collect();
-            let output = load(&folder, &server, &args);
+            let output = load(&folder, &server, &options);
             let told = text(&output.stderr);
             assert_eq!(output.status.code(), Some(0), "{name} {dialect}: {told}");
             let lines = steps(&output);
@@ -234,13 +189,9 @@ fn changes_are_right_on_both_tiers() {
 #[test]
 fn another_process_checks_what_changes_left() {
     let folder = Scratch::new();
-    let server = Running::serve(&folder, &["-p", "0", "-m", "64", "--no-flash"]);
+    let server = Running::serve(&folder, "-p 0 -m 64 --no-flash");
     let own = "-k 300 --key-size shortest --value-size 100 --mix incr=0.4,append=0.4 --verify";
-    let go = |more: &str| {
-        let options = format!("{own} {more}");
-        let args: Vec<&str> = options.split_whitespace().collect();
-        load(&folder, &server, &args)
-    };
+    let go = |more: &str| load(&folder, &server, &format!("{own} {more}"));
     for more in [
         "--load",
         "-n 3000",
@@ -257,15 +208,11 @@ fn another_process_checks_what_changes_left() {
     }
     // Keys are alternately counters and texts.
     let mut stream = server.connect();
-    for (request, answer, fault) in [
-        ("set key0 1 0 3\r\nabc\r\n", "STORED", "wrong: key key0"),
-        (
-            "set key0 1 0 10\r\n2500000000\r\n",
-            "STORED",
-            "torn: key key0",
-        ),
-        ("append key1 0 0 3\r\nabc\r\n", "STORED", "torn: key key1"),
-    ] {
+    for (request, answer, fault) in rows! {
+        "set key0 1 0 3\r\nabc\r\n", "STORED", "wrong: key key0";
+        "set key0 1 0 10\r\n2500000000\r\n", "STORED", "torn: key key0";
+        "append key1 0 0 3\r\nabc\r\n", "STORED", "torn: key key1";
+    } {
         assert_eq!(ask(&mut stream, request, "\r\n").trim_end(), answer);
         undone(&go("--read-back"), fault);
         // The value is restored, so that the next fault is the only one.
@@ -277,26 +224,11 @@ fn another_process_checks_what_changes_left() {
 #[test]
 fn bad_mixes_are_refused() {
     let folder = Scratch::new();
-    let server = Running::serve(&folder, &["-p", "0", "-m", "64", "--no-flash"]);
-    let go = |args: &str| {
-        let args: Vec<&str> = args.split_whitespace().collect();
-        load(&folder, &server, &args)
-    };
+    let server = Running::serve(&folder, "-p 0 -m 64 --no-flash");
+    let go = |args: &str| load(&folder, &server, args);
     undone(&go("--mix incr=0.5 --noreply"), "leave noreply out");
     undone(&go("--mix append=0.5 --value-size 1m"), "no room to append");
     undone(&go("--mix incr=0.5,append=0.5 -k 1"), "2 classes of keys");
-    for (mix, words) in [
-        ("incr=0.9,append=0.2", "add up to 1.1"),
-        ("cas=0.5", "no command of a mix"),
-        ("incr=0.5,incr=0.1", "twice"),
-        ("incr=most", "incr"),
-        ("incr", "not a YCSB workload"),
-    ] {
-        let output = go(&format!("--mix {mix}"));
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{mix}: {told}");
-        assert!(told.contains(words), "{mix}: {told}");
-    }
 }
 
 /// A server with passwords could not be measured: `senko load` had no user, and its refusal named
@@ -307,39 +239,30 @@ fn connections_log_in() {
     std::fs::write(folder.join("users"), "bob:secret7\n").unwrap();
     std::fs::write(folder.join("password"), "secret7\n").unwrap();
     std::fs::write(folder.join("wrong"), "secret8\n").unwrap();
-    let options = ["-p", "0", "--no-flash", "-m", "64", "--auth-file", "users"];
+    let options = "-p 0 --no-flash -m 64 --auth-file users";
     let server = Running::serve(&folder, &options);
-    let go = |args: &[&str]| {
-        let few = ["-k", "100", "-n", "200", "-c", "4", "--timeout", "30s"];
-        load(&folder, &server, &[&few[..], args].concat())
-    };
-    undone(
-        &go(&[]),
-        "the server wants a user (--user, --password-file)",
-    );
+    let few = "-k 100 -n 200 -c 4 --timeout 30s";
+    let go = |args: &str| load(&folder, &server, &format!("{few} {args}"));
+    undone(&go(""), "the server wants a user (--user, --password-file)");
     for protocol in ["classic", "meta"] {
-        let user = ["--protocol", protocol, "--user", "bob"];
-        for secret in [["--password-file", "password"], ["--password", "secret7"]] {
-            let done = go(&[&user[..], &secret, &["--load", "--read-back"]].concat());
+        let user = format!("--protocol {protocol} --user bob");
+        for secret in ["--password-file password", "--password secret7"] {
+            let done = go(&format!("{user} {secret} --load --read-back"));
             assert!(done.status.success(), "{}", text(&done.stderr));
         }
-        let wrong = go(&[&user[..], &["--password-file", "wrong"]].concat());
+        let wrong = go(&format!("{user} --password-file wrong"));
         assert!(undone(&wrong, "refuses the user bob").is_empty());
     }
     for (args, told) in [
-        (&["--user", "bob"][..], "--password"),
-        (&["--password", "x"], "--user"),
-        (
-            &["--user", "bob", "--password-file", "none"],
-            "cannot read none",
-        ),
-        (&["--user", "b b", "--password", "x"], "no space"),
+        ("--user bob", "--password"),
+        ("--password x", "--user"),
+        ("--user bob --password-file none", "cannot read none"),
     ] {
         let refused = go(args);
-        let text = text(&refused.stderr);
-        assert!(
-            !refused.status.success() && text.contains(told),
-            "{args:?}: {text}"
-        );
+        let said = text(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(told), "{said}");
     }
+    let blank = ["-s", "127.0.0.1:1", "--user", "b b", "--password", "x"];
+    let refused = senko("load", &folder, blank);
+    assert!(text(&refused.stderr).contains("no space"), "{refused:?}");
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko load --tls` against senko's own listener with TLS.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use crate::process::{Running, SENKO, Scratch, have, hears_signals, run, signal};
+use crate::process::{Running, Scratch, have, hears_signals, senko, signal, start, text, undone};
 
 /// A folder with a CA, certificates that it signed for the server (`server`) and for a client
 /// (`client`), and another CA (`other.pem`).
-fn certificates() -> Scratch {
+pub fn certificates() -> Scratch {
     let folder = Scratch::new();
     let script = "
         set -e
@@ -32,24 +32,15 @@ fn certificates() -> Scratch {
     folder
 }
 
-fn serve(folder: &Scratch, args: &[&str]) -> Running {
-    let own = ["-p", "0", "--no-flash", "-m", "64"];
-    Running::serve(folder, &[&own[..], args].concat())
+fn serve(folder: &Scratch, args: &str) -> Running {
+    Running::serve(folder, format!("-p 0 --no-flash -m 64 {args}"))
 }
 
-const CERTIFICATE: [&str; 4] = ["--tls-chain-cert", "server.pem", "--tls-key", "server.key"];
+pub const CERTIFICATE: [&str; 4] = ["--tls-chain-cert", "server.pem", "--tls-key", "server.key"];
 
-fn load(folder: &Scratch, port: u16, args: &[&str]) -> Output {
+fn load(folder: &Scratch, port: u16, args: &str) -> Output {
     let address = format!("127.0.0.1:{port}");
-    run(SENKO, folder, &[&["load", "-s", &address], args].concat())
-}
-
-/// It ended with 1 and one sentence on stderr that has these words.
-fn undone(output: &Output, words: &str) {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{words}: {told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains(words), "{words}: {told}");
+    senko("load", folder, format!("-s {address} {args}"))
 }
 
 /// Values longer than TLS records, and many values in one record, in every dialect on both
@@ -60,7 +51,7 @@ fn every_byte_comes_back_through_tls() {
         return;
     }
     let folder = certificates();
-    let server = serve(&folder, &CERTIFICATE);
+    let server = serve(&folder, &CERTIFICATE.join(" "));
     let suites = [
         ("TLS_AES_128_GCM_SHA256", "1.3"),
         ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "1.2"),
@@ -76,11 +67,10 @@ fn every_byte_comes_back_through_tls() {
                  --expect-found 1 --json",
                 if turns % 2 == 0 { 1 } else { 16 },
             );
-            let args: Vec<&str> = options.split_whitespace().collect();
-            let output = load(&folder, server.port, &args);
-            let told = String::from_utf8_lossy(&output.stderr);
+            let output = load(&folder, server.port, &options);
+            let told = text(&output.stderr);
             assert_eq!(output.status.code(), Some(0), "{options}: {told}");
-            let text = String::from_utf8(output.stdout).unwrap();
+            let text = text(&output.stdout);
             assert_eq!(text.lines().count(), 3, "{text}");
             for line in text.lines() {
                 let step: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -96,21 +86,16 @@ fn every_byte_comes_back_through_tls() {
              --prefix {dialect}- --value-size 0-3000 --verify --expect-found 1 --json \
              --mix set=0.1,incr=0.2,decr=0.1,append=0.2,prepend=0.1"
         );
-        let args: Vec<&str> = options.split_whitespace().collect();
-        let output = load(&folder, server.port, &args);
-        let told = String::from_utf8_lossy(&output.stderr);
+        let output = load(&folder, server.port, &options);
+        let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{options}: {told}");
-        let text = String::from_utf8(output.stdout).unwrap();
+        let text = text(&output.stdout);
         let mix: serde_json::Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
         assert!(mix["changed"].as_u64().unwrap() > 1000, "{mix}");
         assert_eq!(mix["changed"], mix["changes"], "{mix}");
     }
     // Without TLS no suite is reported, and a server that has TLS closes the connection.
-    let plain = load(
-        &folder,
-        server.port,
-        &["-n", "5", "-c", "1", "--timeout", "200ms"],
-    );
+    let plain = load(&folder, server.port, "-n 5 -c 1 --timeout 200ms");
     assert_eq!(plain.status.code(), Some(1));
     assert!(!String::from_utf8_lossy(&plain.stdout).contains("TLS"));
 }
@@ -122,50 +107,31 @@ fn a_bad_certificate_is_one_sentence() {
         return;
     }
     let folder = certificates();
-    let server = serve(&folder, &CERTIFICATE);
-    let go = |args: &str| {
-        let options = format!("--tls -n 100 -k 100 {args}");
-        let args: Vec<&str> = options.split_whitespace().collect();
-        load(&folder, server.port, &args)
-    };
+    let server = serve(&folder, &CERTIFICATE.join(" "));
+    let go = |args: &str| load(&folder, server.port, &format!("--tls -n 100 -k 100 {args}"));
     for good in [
         "--tls-ca ca.pem",
         "--tls-ca ca.pem --tls-name localhost",
         "--tls-insecure",
     ] {
         let output = go(good);
-        let told = String::from_utf8_lossy(&output.stderr);
+        let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{good}: {told}");
     }
-    for (bad, words) in [
-        ("--tls-ca other.pem", "no known CA vouches"),
-        (
-            "--tls-ca ca.pem --tls-name cache.example",
-            "for other names",
-        ),
-        ("--tls-ca absent.pem", "cannot read absent.pem"),
-        ("--tls-ca server.key", "no certificate in server.key"),
-        ("--tls-ca ca.pem --tls-name a..b", "not a name"),
-        (
-            "--tls-insecure --tls-cipher RC4",
-            "there is no cipher suite RC4",
-        ),
-        (
-            "--tls-insecure --tls-cert client.pem --tls-key server.key",
-            "server.key belongs to another certificate than client.pem",
-        ),
-        (
-            "--tls-insecure --tls-cert client.pem",
-            "there is no private key in client.pem",
-        ),
-    ] {
+    for (bad, words) in rows! {
+        "--tls-ca other.pem", "no known CA vouches";
+        "--tls-ca ca.pem --tls-name cache.example", "for other names";
+        "--tls-ca absent.pem", "cannot read absent.pem";
+        "--tls-ca server.key", "no certificate in server.key";
+        "--tls-ca ca.pem --tls-name a..b", "not a name";
+        "--tls-insecure --tls-cipher RC4", "there is no cipher suite RC4";
+        "--tls-insecure --tls-cert client.pem --tls-key server.key",
+            "server.key belongs to another certificate than client.pem";
+        "--tls-insecure --tls-cert client.pem", "there is no private key in client.pem";
+    } {
         undone(&go(bad), words);
     }
-    let socket = run(
-        SENKO,
-        &folder,
-        &["load", "-s", "./a.sock", "--tls", "--tls-insecure"],
-    );
+    let socket = senko("load", &folder, "-s ./a.sock --tls --tls-insecure");
     undone(&socket, "a Unix socket has no TLS");
 }
 
@@ -177,25 +143,23 @@ fn a_client_shows_its_certificate() {
         return;
     }
     let folder = certificates();
-    let mutual = ["--tls-ca-cert", "ca.pem", "--tls-verify-mode", "require"];
-    let server = serve(&folder, &[&CERTIFICATE[..], &mutual].concat());
-    let go = |args: &[&str]| {
-        let own = ["--tls", "--tls-ca", "ca.pem", "-k", "100", "-n", "100"];
-        load(&folder, server.port, &[&own[..], args].concat())
-    };
-    let shown = go(&["--tls-cert", "client.pem", "--tls-key", "client.key"]);
-    let told = String::from_utf8_lossy(&shown.stderr);
+    let mutual = "--tls-ca-cert ca.pem --tls-verify-mode require";
+    let server = serve(&folder, &format!("{} {mutual}", CERTIFICATE.join(" ")));
+    let own = "--tls --tls-ca ca.pem -k 100 -n 100";
+    let go = |args: &str| load(&folder, server.port, &format!("{own} {args}"));
+    let shown = go("--tls-cert client.pem --tls-key client.key");
+    let told = text(&shown.stderr);
     assert_eq!(shown.status.code(), Some(0), "{told}");
-    undone(&go(&["-c", "2"]), "wants a client's certificate");
+    undone(&go("-c 2"), "wants a client's certificate");
 }
 
 /// With a server without TLS, the client does not wait for the handshake forever.
 #[test]
 fn a_server_without_tls_is_told() {
     let folder = Scratch::new();
-    let server = serve(&folder, &[]);
-    let args = ["--tls", "--tls-insecure", "-n", "9", "--timeout", "2s"];
-    undone(&load(&folder, server.port, &args), "TLS: ");
+    let server = serve(&folder, "");
+    let args = "--tls --tls-insecure -n 9 --timeout 2s";
+    undone(&load(&folder, server.port, args), "TLS: ");
 }
 
 /// The certificate that everybody makes first was refused with words of Rust.
@@ -205,12 +169,9 @@ fn a_certificate_of_a_ca_is_told_as_one() {
         return;
     }
     let folder = certificates();
-    let server = serve(
-        &folder,
-        &["--tls-chain-cert", "ca.pem", "--tls-key", "ca.key"],
-    );
-    let args = ["--tls", "--tls-ca", "ca.pem", "-n", "9", "--tls-name", "ca"];
-    undone(&load(&folder, server.port, &args), "is one of a CA");
+    let server = serve(&folder, "--tls-chain-cert ca.pem --tls-key ca.key");
+    let args = "--tls --tls-ca ca.pem -n 9 --tls-name ca";
+    undone(&load(&folder, server.port, args), "is one of a CA");
 }
 
 /// A server that stops answers no handshake either. With many connections, each of them was tried
@@ -221,29 +182,15 @@ fn a_stopped_server_with_tls_is_given_up() {
         return;
     }
     let folder = certificates();
-    let server = serve(&folder, &CERTIFICATE);
-    let address = format!("127.0.0.1:{}", server.port);
-    let child = Command::new(SENKO)
-        .args([
-            "load",
-            "-s",
-            &address,
-            "--tls",
-            "--tls-insecure",
-            "-d",
-            "100s",
-        ])
-        .args(["-k", "100", "-c", "40", "--timeout", "1s"])
-        .current_dir(folder.path())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let server = serve(&folder, &CERTIFICATE.join(" "));
+    let (port, more) = (server.port, "-d 100s -k 100 -c 40 --timeout 1s");
+    let line = format!("load -s 127.0.0.1:{port} --tls --tls-insecure {more}");
+    let child = start(&folder, line);
     hears_signals(&child);
     signal(server.child.id(), "STOP");
     let ended = child.wait_with_output().unwrap();
     signal(server.child.id(), "CONT");
-    let told = String::from_utf8_lossy(&ended.stderr);
+    let told = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{told}");
     assert!(
         told.contains("is gone") || told.contains("cannot connect"),

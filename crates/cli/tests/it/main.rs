@@ -3,7 +3,16 @@
 //! by the name memcached.
 
 #![allow(clippy::unwrap_used)]
+// Words are given by reference or by value.
+#![allow(clippy::needless_borrows_for_generic_args)]
 
+/// An array of tuples, a row a line.
+macro_rules! rows {
+    ($($($cell:expr),+;)+) => { [$(($($cell),+)),+] };
+}
+
+mod fill; // a server that is filled from another
+mod ctl; // `senko ctl`
 mod dbm; // `senko dbm`
 mod dbm_formats; // its dumps, and other programs' dumps
 mod dropin; // the name memcached
@@ -18,4 +27,5 @@ mod serve; // `senko serve`
 mod ssd; // `senko ssd`
 mod store; // `senko store`
 mod texts; // help, version, refusals
+mod transfer; // `senko dump` and `senko restore`
 mod zeros; // 0 for options for which it makes no sense

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use senko_io::{AlignedBuf, Device, Engine, FileOptions, FlashFile, PAGE_SIZE, Purpose, Tag};
 
-use crate::process::{SENKO, Scratch, refused, run};
+use crate::process::{SENKO, Scratch, has, refused, run};
 
 const SIZE: usize = 32 << 20;
 const TAG: Tag = Tag {
@@ -51,8 +51,8 @@ fn a_file_in_use_is_neither_measured_nor_drawn_over() {
     }
     drop(held);
     // What nobody uses is overwritten, as its name was typed twice. A larger file keeps its size.
-    let args = ["device", name, "--destroy-data", name, "--size", "16m"];
-    let output = run(SENKO, &folder, &args);
+    let args = format!("device {name} --destroy-data {name} --size 16m");
+    let output = run(SENKO, &folder, args);
     assert!(output.status.success(), "{output:?}");
     let left = std::fs::read(&path).unwrap();
     assert!(left.len() == 32 << 20 && left[16 << 20..].iter().all(|byte| *byte == 7));
@@ -80,9 +80,9 @@ fn a_result_does_not_take_the_place_of_what_was_read() {
     for ending in ["", ".second", ".link"] {
         let output = format!("./{name}{ending}");
         for args in [
-            ["ssd", "trace", "plot", name, "-o", &output],
-            ["ssd", "run", name, "--plot-erases", &output, "--json"],
-            ["ssd", "compare", name, "--plot", &output, "--json"],
+            format!("ssd trace plot {name} -o {output}"),
+            format!("ssd run {name} --plot-erases {output} --json"),
+            format!("ssd compare {name} --plot {output} --json"),
         ] {
             let told = refused(SENKO, &folder, &args);
             assert!(told.contains("would overwrite it"), "{args:?}: {told}");
@@ -91,12 +91,45 @@ fn a_result_does_not_take_the_place_of_what_was_read() {
     }
 }
 
+/// Pictures, profiles and histograms replaced whatever had their names, without a word.
+#[test]
+fn a_result_does_not_replace_a_file_unless_forced() {
+    let folder = Scratch::new();
+    let path = folder.join("mine");
+    std::fs::create_dir(folder.join("h")).unwrap();
+    std::fs::write(folder.join("h/load-set.hgrm"), "mine").unwrap();
+    for args in [
+        "device sim:x25-m --size 16m --svg mine",
+        "device sim:x25-m --write-profile mine",
+        "ssd trace plot seq:count=9 -o mine",
+        "ssd run seq:count=9 --plot-erases mine",
+        "ssd run seq:count=9 --plot-responses mine",
+        "ssd compare seq:count=9 --plot mine",
+    ] {
+        std::fs::write(&path, "mine").unwrap();
+        let told = refused(SENKO, &folder, &args);
+        let wanted = "mine exists already: name another file, or replace it with --force";
+        assert!(told.ends_with(wanted), "{args:?}: {told}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine", "{args:?}");
+        // What holds nothing may be replaced, such as a new file of mktemp.
+        std::fs::write(&path, "").unwrap();
+        let output = run(SENKO, &folder, args);
+        assert!(output.status.success(), "{output:?}");
+        let output = run(SENKO, &folder, format!("{args} --force"));
+        assert!(output.status.success(), "{output:?}");
+        assert_ne!(std::fs::read(&path).unwrap(), b"mine", "{args:?}");
+    }
+    let args = "load -s 127.0.0.1:1 --histograms h";
+    let told = refused(SENKO, &folder, &args);
+    has(&told, "h/load-set.hgrm exists already");
+}
+
 /// An empty file of the user was left with 256 MB of the measurement's.
 #[test]
 fn an_empty_file_is_empty_after_its_measurement() {
     let folder = Scratch::new();
     std::fs::write(folder.join("mine"), "").unwrap();
-    let output = run(SENKO, &folder, &["device", "mine", "--size", "16m"]);
+    let output = run(SENKO, &folder, "device mine --size 16m");
     assert!(
         output.status.success(),
         "{}",
@@ -115,16 +148,16 @@ fn a_device_that_is_not_there_is_told() {
     let flash = format!("{name}:64m");
     std::os::unix::fs::symlink(&name, folder.join("link")).unwrap();
     for args in [
-        &["device", &name, "--size", "16m"][..],
-        &["serve", "-p", "0", "-m", "64m", "--flash", &flash],
-        &["store", "put", &name, "a", "b"],
-        &["store", "put", "link", "a", "b"],
-        &["store", "bench", &name, "--keys", "10"],
-        &["dbm", "put", &name, "a", "b"],
-        &["device", "sim:x25-m", "--svg", &name],
-        &["device", "sim:x25-m", "--write-profile", &name],
+        &format!("device {name} --size 16m"),
+        &format!("serve -p 0 -m 64m --flash {flash}"),
+        &format!("store put {name} a b"),
+        "store put link a b",
+        &format!("store bench {name} --keys 10"),
+        &format!("dbm put {name} a b"),
+        &format!("device sim:x25-m --svg {name}"),
+        &format!("device sim:x25-m --write-profile {name}"),
     ] {
-        let told = refused(SENKO, &folder, args);
+        let told = refused(SENKO, &folder, &args);
         assert!(told.contains("there is no device"), "{args:?}: {told}");
         assert!(!Path::new(&name).exists(), "{args:?}");
     }
@@ -139,12 +172,12 @@ fn a_measurement_follows_no_link_and_takes_no_memory() {
     for to in ["nothing", "data"] {
         let link = folder.join("link");
         std::os::unix::fs::symlink(to, &link).unwrap();
-        let args = ["device", "link", "--destroy-data", "link", "--size", "16m"];
+        let args = "device link --destroy-data link --size 16m";
         let told = refused(SENKO, &folder, &args);
-        assert!(told.contains(&format!("is a link to {to}")), "{told}");
+        has(&told, &format!("is a link to {to}"));
         if to == "nothing" {
-            let told = refused(SENKO, &folder, &["store", "bench", "link", "--keys", "10"]);
-            assert!(told.contains("is a link to"), "{told}");
+            let told = refused(SENKO, &folder, "store bench link --keys 10");
+            has(&told, "is a link to");
         }
         assert!(link.symlink_metadata().unwrap().is_symlink());
         std::fs::remove_file(&link).unwrap();
@@ -153,8 +186,8 @@ fn a_measurement_follows_no_link_and_takes_no_memory() {
     assert_eq!(std::fs::read(folder.join("data")).unwrap(), b"precious");
     if Path::new("/dev/shm").is_dir() {
         let name = format!("/dev/shm/senko-measured-{}", std::process::id());
-        let told = refused(SENKO, &folder, &["device", &name, "--size", "16m"]);
-        assert!(told.contains("lies in memory"), "{told}");
+        let told = refused(SENKO, &folder, format!("device {name} --size 16m"));
+        has(&told, "lies in memory");
         assert!(!Path::new(&name).exists());
     }
 }

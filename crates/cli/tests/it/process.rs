@@ -2,6 +2,7 @@
 //! A server process and a scratch folder; both are removed when a test ends, however it ends.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
@@ -59,10 +60,51 @@ pub fn user_args() -> &'static [&'static str] {
     }
 }
 
+/// The words of a command: apart by blanks in a line, or each by itself, for words with blanks.
+pub trait Words: fmt::Debug {
+    fn words(&self) -> Vec<&str>;
+}
+
+impl Words for str {
+    fn words(&self) -> Vec<&str> {
+        self.split_whitespace().collect()
+    }
+}
+
+impl Words for String {
+    fn words(&self) -> Vec<&str> {
+        self.as_str().words()
+    }
+}
+
+impl Words for [&str] {
+    fn words(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl Words for Vec<&str> {
+    fn words(&self) -> Vec<&str> {
+        self.clone()
+    }
+}
+
+impl<const N: usize> Words for [&str; N] {
+    fn words(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl<T: Words + ?Sized> Words for &T {
+    fn words(&self) -> Vec<&str> {
+        (**self).words()
+    }
+}
+
 /// Runs a program to its end, in the folder.
-pub fn run(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> Output {
+pub fn run(program: impl AsRef<OsStr>, folder: &Scratch, args: impl Words) -> Output {
     Command::new(program)
-        .args(args)
+        .args(args.words())
         .current_dir(folder.path())
         // Results of experiments go to the folder, not to the user's.
         .env("XDG_STATE_HOME", folder.path())
@@ -71,9 +113,45 @@ pub fn run(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> Outpu
         .unwrap()
 }
 
+/// Runs a command of senko to its end, in the folder.
+pub fn senko(command: &str, folder: &Scratch, args: impl Words) -> Output {
+    run(SENKO, folder, [&[command], &args.words()[..]].concat())
+}
+
+/// Starts a command of senko in the folder, its output kept.
+pub fn start(folder: &Scratch, args: impl Words) -> Child {
+    Command::new(SENKO)
+        .args(args.words())
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The text has these words.
+#[track_caller]
+pub fn has(text: &str, words: &str) {
+    assert!(text.contains(words), "{words:?} is not in\n{text}");
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// It ended with 1 and one sentence on stderr that has these words. Returns its stdout.
+pub fn undone(output: &Output, words: &str) -> String {
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words}: {told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains(words), "{words}: {told}");
+    text(&output.stdout)
+}
+
 /// Expects one line on stderr, nothing on stdout, and a failing exit code; returns the line.
-pub fn refused(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> String {
-    let output = run(program, folder, args);
+pub fn refused(program: impl AsRef<OsStr>, folder: &Scratch, args: impl Words) -> String {
+    let output = run(program, folder, &args);
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success(), "{args:?} was accepted");
     assert!(output.stdout.is_empty(), "{args:?}");
@@ -92,10 +170,10 @@ pub struct Running {
 
 impl Running {
     /// `senko serve --json` with these arguments, in this folder.
-    pub fn serve(folder: &Scratch, args: &[&str]) -> Running {
+    pub fn serve(folder: &Scratch, args: impl Words) -> Running {
         let mut child = Command::new(SENKO)
             .args(["serve", "--json"])
-            .args(args)
+            .args(args.words())
             .env(PATIENT.0, PATIENT.1)
             .current_dir(folder.path())
             .stdin(Stdio::null())
@@ -125,11 +203,11 @@ impl Running {
     }
 
     /// The drop-in, on a free port unless a Unix socket is requested.
-    pub fn memcached(folder: &Scratch, args: &[&str]) -> Running {
+    pub fn memcached(folder: &Scratch, args: impl Words) -> Running {
         let ports = folder.join("ports");
         let mut child = Command::new(folder.memcached())
             .args(user_args())
-            .args(args)
+            .args(args.words())
             .env("MEMCACHED_PORT_FILENAME", &ports)
             .env(PATIENT.0, PATIENT.1)
             .current_dir(folder.path())

@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use crate::process::{Running, SENKO, Scratch, ask, have, refused, signal, wait_for};
+use crate::process::{Running, SENKO, Scratch, ask, has, have, refused, signal, wait_for};
 
 #[test]
 fn with_no_arguments_but_a_port_it_makes_its_flash_file_and_says_so() {
     let folder = Scratch::new();
-    let server = Running::serve(&folder, &["-p", "0"]);
+    let server = Running::serve(&folder, "-p 0");
     let path = server.start["flash"][0]["path"].as_str().unwrap();
     assert_eq!(path, "senko-data/flash.senko");
     assert_eq!(
@@ -33,7 +33,7 @@ fn with_no_arguments_but_a_port_it_makes_its_flash_file_and_says_so() {
         "ready",
         "127.0.0.1:",
         "senko-data/flash.senko",
-        "with value and header to 1 MiB",
+        "with value and header to 64 MiB",
     ] {
         assert!(banner.contains(word), "{word} is not in\n{banner}");
     }
@@ -56,13 +56,13 @@ fn the_start_line_tells_shards_that_are_not_as_many_as_threads() {
         ("2", "running    2 threads with 3 shards on "),
     ];
     for (threads, line) in counts {
-        let args = ["-p", "0", "-m", "64m", "--no-flash", "--keep-dram"];
-        let more = ["--data-dir", "data", "-t", threads];
-        let server = Running::serve(&folder, &[&args[..], &more[..]].concat());
+        let args = "-p 0 -m 64m --no-flash --keep-dram";
+        let more = format!("--data-dir data -t {threads}");
+        let server = Running::serve(&folder, format!("{args} {more}"));
         assert_eq!(server.start["threads"].to_string(), threads);
         assert_eq!(server.start["shards"], 3);
         let banner = server.stderr(&folder);
-        assert!(banner.contains(line), "{banner}");
+        has(&banner, line);
         assert!(server.stop().0.success());
     }
 }
@@ -70,15 +70,43 @@ fn the_start_line_tells_shards_that_are_not_as_many_as_threads() {
 #[test]
 fn a_second_server_may_not_take_the_same_flash_file() {
     let folder = Scratch::new();
-    let first = Running::serve(&folder, &["-p", "0", "--flash", "f:64m"]);
-    let error = refused(SENKO, &folder, &["serve", "-p", "0", "--flash", "f:64m"]);
+    let first = Running::serve(&folder, "-p 0 --flash f:64m");
+    let error = refused(SENKO, &folder, "serve -p 0 --flash f:64m");
     assert!(
         error.contains('f') && error.contains(&first.child.id().to_string()),
         "{error}"
     );
     let port = first.port.to_string();
-    let error = refused(SENKO, &folder, &["serve", "-p", &port, "--no-flash"]);
-    assert!(error.contains(&port), "{error}");
+    let error = refused(SENKO, &folder, format!("serve -p {port} --no-flash"));
+    has(&error, &port);
+    // The remedy was missing.
+    let remedy = format!("--port or --listen name another, and `ss -ltnp sport = :{port}` shows");
+    has(&error, &remedy);
+    let admin = format!("127.0.0.1:{port}");
+    let args = format!("serve -p 0 --no-flash --admin {admin}");
+    let error = refused(SENKO, &folder, args);
+    has(&error, "--admin names another");
+}
+
+/// A password file and a private key of mode 644 were accepted without a word.
+#[test]
+fn secrets_that_others_may_read_are_told() {
+    let folder = Scratch::new();
+    let set = |name: &str, mode| {
+        let rights = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(folder.join(name), rights).unwrap();
+    };
+    std::fs::write(folder.join("users"), "bob:secret7\n").unwrap();
+    set("", 0o755);
+    let options = "-p 0 --no-flash -m 64 --auth-file users";
+    let told = "every user of this machine can read the password file users: chmod o= users";
+    for (mode, warned) in [(0o644, true), (0o640, false)] {
+        set("users", mode);
+        let server = Running::serve(&folder, &options);
+        let banner = server.stderr(&folder);
+        assert_eq!(banner.contains(told), warned, "{mode:o}: {banner}");
+        assert!(server.stop().0.success());
+    }
 }
 
 /// Options that broke each other's promise used to be accepted silently. The table in the documents
@@ -92,12 +120,9 @@ fn options_together_are_refused_or_warned_about_as_documented() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let (options, start, message) = (cells[1].trim_matches('`'), cells[2], cells[3]);
         let folder = Scratch::new();
-        let mut args: Vec<&str> = options.split(' ').collect();
-        args.extend_from_slice(&["-p", "0"]);
+        let args = format!("{options} -p 0");
         if start == "refused" {
-            let mut all = vec!["serve"];
-            all.extend_from_slice(&args);
-            let said = refused(SENKO, &folder, &all);
+            let said = refused(SENKO, &folder, format!("serve {args}"));
             assert!(said.contains(message), "{line}\n{said}");
             kinds[0] += 1;
             continue;
@@ -134,8 +159,8 @@ fn a_file_that_the_user_may_not_open_is_told_with_the_user() {
     let folder = Scratch::new();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let flash = format!("{}:64m", folder.join("f").display());
-    let args = ["serve", "-p", "0", "-u", "nobody", "--flash", &flash];
-    let said = refused(SENKO, &folder, &args);
+    let args = format!("serve -p 0 -u nobody --flash {flash}");
+    let said = refused(SENKO, &folder, args);
     assert!(said.contains("nobody") && said.contains("/f"), "{said}");
 }
 
@@ -144,7 +169,7 @@ fn a_file_that_the_user_may_not_open_is_told_with_the_user() {
 fn a_recording_has_its_name_when_it_is_whole() {
     let folder = Scratch::new();
     for ends_well in [false, true] {
-        let args = ["-p", "0", "--flash", "f:64m", "--trace", "t"];
+        let args = "-p 0 --flash f:64m --trace t";
         let mut server = Running::serve(&folder, &args);
         assert!(!folder.join("t").exists() && folder.join("t.part").exists());
         if ends_well {
@@ -164,23 +189,23 @@ fn a_recording_has_its_name_when_it_is_whole() {
 #[test]
 fn a_recording_takes_the_place_of_recordings_only() {
     let folder = Scratch::new();
-    let flash = ["serve", "-p", "0", "--flash", "f:64m", "--trace"];
+    let flash = "serve -p 0 --flash f:64m --trace";
     for name in ["t", "t.part"] {
         std::fs::write(folder.join(name), "precious").unwrap();
-        let said = refused(SENKO, &folder, &[&flash[..], &["t"]].concat());
+        let said = refused(SENKO, &folder, format!("{flash} t"));
         let words = format!("{name} is another program's file");
-        assert!(said.contains(&words), "{said}");
+        has(&said, &words);
         let left = std::fs::read_to_string(folder.join(name)).unwrap();
         assert_eq!(left, "precious");
         std::fs::remove_file(folder.join(name)).unwrap();
     }
     let made = Command::new("mkfifo").arg(folder.join("pipe")).status();
     assert!(made.unwrap().success());
-    let bench = ["store", "bench", "b.kv", "-n", "1", "--trace"];
-    for command in [&flash[..], &bench[..]] {
+    let bench = "store bench b.kv -n 1 --trace";
+    for command in [flash, bench] {
         for (name, what) in [("pipe", "not a regular file"), (".", "not a regular file")] {
-            let said = refused(SENKO, &folder, &[command, &[name]].concat());
-            assert!(said.contains(what), "{said}");
+            let said = refused(SENKO, &folder, format!("{command} {name}"));
+            has(&said, what);
         }
     }
     assert!(!folder.join("pipe.part").exists() && !folder.join("b.kv").exists());
@@ -192,7 +217,7 @@ fn a_recording_takes_the_place_of_recordings_only() {
 fn memory_goes_down_and_up_again() {
     let folder = Scratch::new();
     for threads in ["1", "3"] {
-        let args = ["-p", "0", "--no-flash", "-m", "64m", "-t", threads];
+        let args = format!("-p 0 --no-flash -m 64m -t {threads}");
         let server = Running::serve(&folder, &args);
         let mut client = server.connect();
         let stat = |client: &mut std::net::TcpStream, name: &str| -> u64 {
@@ -229,7 +254,7 @@ fn memory_goes_down_and_up_again() {
 #[test]
 fn a_unix_socket_alone() {
     let folder = Scratch::new();
-    let server = Running::serve(&folder, &["--no-flash", "-s", "sock", "-a", "700"]);
+    let server = Running::serve(&folder, "--no-flash -s sock -a 700");
     assert!(server.start["listen"].as_array().unwrap().is_empty());
     let path = folder.join("sock");
     assert_eq!(
@@ -250,7 +275,7 @@ fn options_from_a_file() {
     let folder = Scratch::new();
     let toml = "port = 0\nmemory = '64m'\nthreads = 2\nflash = ['a:64m', 'b:64m']\nmax-item-size = '2m'\npidfile = 'pid'\n";
     std::fs::write(folder.join("c.toml"), toml).unwrap();
-    let server = Running::serve(&folder, &["--config", "c.toml", "-t", "1", "--io", "posix"]);
+    let server = Running::serve(&folder, "--config c.toml -t 1 --io posix");
     assert_eq!(server.start["threads"], 1);
     assert_eq!(server.start["io"], "posix");
     assert_eq!(server.start["memory"], 64 << 20);
@@ -267,17 +292,7 @@ fn options_from_a_file() {
 #[test]
 fn two_signals_at_once_are_one_request_to_stop() {
     let folder = Scratch::new();
-    let args = [
-        "-p",
-        "0",
-        "-m",
-        "64",
-        "--flash",
-        "f:64m",
-        "--data-dir",
-        "d",
-        "--keep-dram",
-    ];
+    let args = "-p 0 -m 64 --flash f:64m --data-dir d --keep-dram";
     let mut server = Running::serve(&folder, &args);
     signal(server.child.id(), "HUP");
     let mut client = server.connect();
@@ -306,7 +321,7 @@ fn two_signals_at_once_are_one_request_to_stop() {
 #[test]
 fn a_stop_that_is_cut_short_says_so() {
     let folder = Scratch::new();
-    let args = ["-p", "0", "--no-flash", "-s", "sock", "-P", "pid"];
+    let args = "-p 0 --no-flash -s sock -P pid";
     let mut server = Running::serve(&folder, &args);
     // The stop waits for this client, which reads none of its answers.
     let mut client = server.connect();
@@ -322,7 +337,7 @@ fn a_stop_that_is_cut_short_says_so() {
     });
     assert_eq!(status.code(), Some(128 + 15));
     let said = server.stderr(&folder);
-    assert!(said.contains("the stop was cut short by SIGTERM"), "{said}");
+    has(&said, "the stop was cut short by SIGTERM");
     assert!(!folder.join("pid").exists() && !folder.join("sock").exists());
     let rest = server.rest();
     let stop: serde_json::Value = serde_json::from_str(&rest).unwrap();
@@ -336,20 +351,12 @@ fn a_pid_file_names_the_server_that_runs() {
     let folder = Scratch::new();
     let read = || std::fs::read_to_string(folder.join("pid")).unwrap();
     let number = |server: &Running| format!("{}\n", server.child.id());
-    let first = Running::serve(&folder, &["-p", "0", "--no-flash", "-P", "pid"]);
+    let first = Running::serve(&folder, "-p 0 --no-flash -P pid");
     assert_eq!(read(), number(&first));
-    let other = [
-        "serve",
-        "-p",
-        "0",
-        "--flash",
-        "/no/such/folder/f:64m",
-        "-P",
-        "pid",
-    ];
+    let other = "serve -p 0 --flash /no/such/folder/f:64m -P pid";
     refused(SENKO, &folder, &other);
     assert_eq!(read(), number(&first));
-    let second = Running::serve(&folder, &["-p", "0", "--no-flash", "-P", "pid"]);
+    let second = Running::serve(&folder, "-p 0 --no-flash -P pid");
     assert_eq!(read(), number(&second));
     assert!(first.stop().0.success());
     assert_eq!(read(), number(&second));
@@ -364,7 +371,7 @@ fn the_start_tells_the_terms_of_each_listener() {
     let folder = Scratch::new();
     std::fs::write(folder.join("users"), "a:b\n").unwrap();
     let listen = "127.0.0.1:0,noauth:proto[ascii]:127.0.0.2:0";
-    let args = ["--no-flash", "-l", listen, "-Y", "users"];
+    let args = format!("--no-flash -l {listen} -Y users");
     let server = Running::serve(&folder, &args);
     let doors = &server.start["doors"];
     assert_eq!(
@@ -392,8 +399,8 @@ fn the_start_tells_the_terms_of_each_listener() {
 fn no_core_is_dumped_unless_asked_for() {
     let folder = Scratch::new();
     for (args, wanted) in [
-        (&["-p", "0", "--no-flash"][..], false),
-        (&["-p", "0", "--no-flash", "--core-dumps"], true),
+        ("-p 0 --no-flash", false),
+        ("-p 0 --no-flash --core-dumps", true),
     ] {
         let server = Running::serve(&folder, args);
         let limits =
@@ -416,7 +423,7 @@ fn no_core_is_dumped_unless_asked_for() {
 fn the_verbosity_command_changes_the_log() {
     for format in ["text", "json"] {
         let folder = Scratch::new();
-        let server = Running::serve(&folder, &["-p", "0", "--no-flash", "--log-format", format]);
+        let server = Running::serve(&folder, format!("-p 0 --no-flash --log-format {format}"));
         let mut client = server.connect();
         let mut set = |level: u32| {
             assert_eq!(
@@ -424,10 +431,7 @@ fn the_verbosity_command_changes_the_log() {
                 "OK\r\n"
             );
             let shown = ask(&mut client, "stats settings\r\n", "END\r\n");
-            assert!(
-                shown.contains(&format!("STAT verbosity {level}\r\n")),
-                "{shown}"
-            );
+            has(&shown, &format!("STAT verbosity {level}\r\n"));
         };
         set(1);
         signal(server.child.id(), "HUP");
@@ -442,7 +446,7 @@ fn the_verbosity_command_changes_the_log() {
 #[test]
 fn the_shutdown_command_ends_it_when_allowed() {
     let folder = Scratch::new();
-    let mut server = Running::serve(&folder, &["-p", "0", "--no-flash", "-A"]);
+    let mut server = Running::serve(&folder, "-p 0 --no-flash -A");
     server.connect().write_all(b"shutdown\r\n").unwrap();
     let status = wait_for(|| server.child.try_wait().unwrap());
     assert!(status.success());
@@ -457,9 +461,7 @@ fn memccapable() {
         let folder = Scratch::new();
         let server = Running::serve(
             &folder,
-            &[
-                "-p", "0", "--flash", "f:64m", "-m", "128", "--io", io, "-t", threads,
-            ],
+            &format!("-p 0 --flash f:64m -m 128 --io {io} -t {threads}"),
         );
         // The name of a failure and its mark go to different streams.
         let done = Command::new("sh")

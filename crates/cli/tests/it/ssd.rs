@@ -4,12 +4,14 @@
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
-use crate::process::{SENKO, Scratch, hears_signals, run, signal};
+use crate::process::{
+    SENKO, Scratch, Words, has, hears_signals, refused, run, senko, signal, start,
+};
 
 mod fit; // traces that do not fit their drive
 
-fn ssd(folder: &Scratch, args: &[&str]) -> Output {
-    run(SENKO, folder, &[&["ssd"], args].concat())
+fn ssd(folder: &Scratch, args: impl Words) -> Output {
+    senko("ssd", folder, args)
 }
 
 fn stdout(output: &Output) -> String {
@@ -49,37 +51,39 @@ fn fields(value: &serde_json::Value, names: &mut std::collections::BTreeSet<Stri
 #[test]
 fn a_measured_drive_is_simulated() {
     let folder = Scratch::new();
-    let args = ["device", "sim:x25-m", "--write-profile", "mine.toml"];
-    let output = run(SENKO, &folder, &args);
+    let args = "device sim:x25-m --write-profile mine.toml";
+    let output = run(SENKO, &folder, args);
     assert!(output.status.success(), "{output:?}");
-    assert!(!stdout(&output).contains("is off by"), "{output:?}");
+    assert!(!stdout(&output).contains("is off: "), "{output:?}");
     let text = std::fs::read_to_string(folder.join("mine.toml")).unwrap();
     assert!(
         text.starts_with("# Fitted to a measurement of sim:x25-m, from the profile nvme-512gb.")
     );
-    let args = [
-        "run",
-        "uniform:count=2k",
-        "--profile",
-        "mine.toml",
-        "--json",
-    ];
-    let output = ssd(&folder, &[&args[..], &["--fold", "modulo"]].concat());
+    let args = "run uniform:count=2k --profile mine.toml --json";
+    let output = ssd(&folder, format!("{args} --fold modulo"));
     assert!(output.status.success(), "{output:?}");
     assert_eq!(value(&stdout(&output), "/profile"), "fitted");
 
-    let args = ["device", "sim:paper-1gb", "--write-profile", "other.toml"];
-    let output = run(SENKO, &folder, &args);
-    assert!(stdout(&output).contains("is off by"), "{output:?}");
-    let args = [
-        "device",
-        "sim:x25-m",
-        "--write-profile",
-        "no.toml",
-        "--like",
-        "no",
-    ];
-    let output = run(SENKO, &folder, &args);
+    let args = "device sim:paper-1gb --write-profile other.toml";
+    let output = run(SENKO, &folder, args);
+    // The note named no figure, and no way out for a drive that was busy.
+    let told = stdout(&output);
+    let note = told
+        .lines()
+        .find(|line| line.contains("The profile is off: "));
+    let note = note.unwrap_or_else(|| panic!("{told}"));
+    for words in [
+        "of 4 ",
+        "in the profile and",
+        "measured (",
+        "when it is idle",
+    ] {
+        assert!(note.contains(words), "{words}: {note}");
+    }
+    let text = std::fs::read_to_string(folder.join("other.toml")).unwrap();
+    assert!(text.contains("# The profile is off: ") && text.contains("writes with many"));
+    let args = "device sim:x25-m --write-profile no.toml --like no";
+    let output = run(SENKO, &folder, args);
     assert!(!output.status.success() && !folder.join("no.toml").exists());
     assert!(
         stderr(&output).contains("there is no profile"),
@@ -92,21 +96,12 @@ fn a_measured_drive_is_simulated() {
 fn the_page_of_results_has_every_field() {
     let folder = Scratch::new();
     let page = std::fs::read_to_string("../../docs/ssd/results.md").unwrap();
-    let run = [
-        "run",
-        "uniform:count=2k",
-        "--precondition",
-        "steady",
-        "--fold",
-        "modulo",
-        "--scale",
-        "512",
-    ];
-    let json = stdout(&ssd(&folder, &[&run[..], &["--json"]].concat()));
+    let run = "run uniform:count=2k --precondition steady --fold modulo --scale 512";
+    let json = stdout(&ssd(&folder, format!("{run} --json")));
     let mut names = std::collections::BTreeSet::new();
     fields(&serde_json::from_str(&json).unwrap(), &mut names);
     assert!(names.len() > 80, "{names:?}");
-    let csv = stdout(&ssd(&folder, &[&run[..], &["--csv"]].concat()));
+    let csv = stdout(&ssd(&folder, format!("{run} --csv")));
     names.extend(csv.lines().next().unwrap().split(',').map(str::to_owned));
     names.retain(|name| !page.contains(&format!("`{name}`")));
     assert!(names.is_empty(), "not described: {names:?}");
@@ -121,15 +116,7 @@ const TWO_DISKS: &str = "0,8,4096,W,0.25\n1,8,4096,W,1.25\n0,16,4096,R,2.25\n1,2
 fn examples_run() {
     let folder = Scratch::new();
     std::fs::write(folder.join("a.spc"), TWO_DISKS).unwrap();
-    let compare = [
-        "compare",
-        "a.spc",
-        "uniform:count=20k,pages=2k",
-        "--fold",
-        "modulo",
-        "--ftl",
-        "page",
-    ];
+    let compare = "compare a.spc uniform:count=20k,pages=2k --fold modulo --ftl page";
     let out = ssd(&folder, &compare);
     assert!(out.status.success(), "{}", stderr(&out));
     // A head, a row for each, the layer's options, one note for both, and one for the trace's read
@@ -138,8 +125,8 @@ fn examples_run() {
     assert!(stdout(&out).contains("100.0 % asked for pages that nobody had written"));
     assert!(stdout(&out).contains("note: 2 of 2 runs: The run erased nothing"));
     let zipf = "zipf:writes=0.5,rate=1000,count=100k,pages=200k";
-    let drive = ["--profile", "paper-1gb", "--ftl", "page"];
-    let life = [&["lifetime", zipf, "--precondition", "99"], &drive[..]].concat();
+    let drive = "--profile paper-1gb --ftl page";
+    let life = format!("lifetime {zipf} --precondition 99 {drive}");
     let out = ssd(&folder, &life);
     assert!(out.status.success(), "{}", stderr(&out));
     let rows = ["average wear", "most worn block", "TBW", "DWPD"];
@@ -154,11 +141,7 @@ fn examples_run() {
         );
     }
     // The same summary as in `run`.
-    assert!(
-        stderr(&out).contains("requests    100000:"),
-        "{}",
-        stderr(&out)
-    );
+    has(&stderr(&out), "requests    100000:");
 }
 
 /// The output of a run: rates, bytes as the host wrote them, the overlap of devices.
@@ -166,39 +149,23 @@ fn examples_run() {
 fn a_run_prints_rates_and_warnings() {
     let folder = Scratch::new();
     std::fs::write(folder.join("a.spc"), TWO_DISKS).unwrap();
-    let out = ssd(
-        &folder,
-        &["run", "a.spc", "--fold", "modulo", "--ftl", "page"],
-    );
+    let out = ssd(&folder, "run a.spc --fold modulo --ftl page");
     assert!(out.status.success(), "{}", stderr(&out));
     for part in ["IOPS", "MB/s read", "8.70 kB written in 3 pages"] {
         assert!(stdout(&out).contains(part), "{part}\n{}", stdout(&out));
     }
-    assert!(
-        stderr(&out).contains("the 2 devices of the trace overlap"),
-        "{}",
-        stderr(&out)
-    );
-    let apart = ssd(
-        &folder,
-        &[
-            "run", "a.spc", "--fold", "compact", "--ftl", "page", "--json",
-        ],
-    );
+    has(&stderr(&out), "the 2 devices of the trace overlap");
+    let apart = ssd(&folder, "run a.spc --fold compact --ftl page --json");
     assert!(!stderr(&apart).contains("overlap"));
     let json = stdout(&apart);
     assert_eq!(value(&json, "/derived/host_bytes_written"), 8704);
     assert_eq!(value(&json, "/derived/keeps_up"), true);
     assert_eq!(value(&json, "/trace/warnings"), serde_json::json!([]));
     // A drive that does 5,000 writes a second, with four times as many requested.
-    let drive = ["--profile", "paper-1gb", "--ftl", "page"];
-    let behind = [&["run", "uniform:rate=20k,count=5k"], &drive[..]].concat();
+    let drive = "--profile paper-1gb --ftl page";
+    let behind = format!("run uniform:rate=20k,count=5k {drive}");
     let out = ssd(&folder, &behind);
-    assert!(
-        stdout(&out).contains("The drive can't keep up"),
-        "{}",
-        stdout(&out)
-    );
+    has(&stdout(&out), "The drive can't keep up");
     assert!(!stdout(&out).contains("p99"), "{}", stdout(&out));
 }
 
@@ -208,31 +175,15 @@ fn a_run_prints_rates_and_warnings() {
 fn a_run_says_what_its_figures_are_worth() {
     let folder = Scratch::new();
     let load = "uniform:count=20k,pages=262144";
-    let new = [
-        "run",
-        load,
-        "--ftl",
-        "page",
-        "--wa",
-        "--profile",
-        "paper-1gb",
-    ];
+    let new = format!("run {load} --ftl page --wa --profile paper-1gb");
     let out = ssd(&folder, &new);
-    assert!(
-        stdout(&out).contains("note: The run erased nothing"),
-        "{}",
-        stdout(&out)
-    );
-    let json = stdout(&ssd(&folder, &[&new[..], &["--json"]].concat()));
+    has(&stdout(&out), "note: The run erased nothing");
+    let json = stdout(&ssd(&folder, format!("{new} --json")));
     assert_eq!(value(&json, "/notes").as_array().unwrap().len(), 1);
     assert_eq!(value(&json, "/derived/steady"), serde_json::Value::Null);
-    let csv = ssd(&folder, &[&new[..], &["--csv"]].concat());
-    assert!(
-        stderr(&csv).contains("The run erased nothing"),
-        "{}",
-        stderr(&csv)
-    );
-    let used = [&new[..], &["--precondition", "random:1x", "--json"]].concat();
+    let csv = ssd(&folder, format!("{new} --csv"));
+    has(&stderr(&csv), "The run erased nothing");
+    let used = format!("{new} --precondition random:1x --json");
     let json = stdout(&ssd(&folder, &used));
     assert_eq!(value(&json, "/report/preparation/way"), "random:1x");
     assert_eq!(
@@ -247,26 +198,17 @@ fn a_run_says_what_its_figures_are_worth() {
 fn a_result_is_explained() {
     let folder = Scratch::new();
     let load = "uniform:count=20k,pages=262144,rate=100,writes=0.7";
-    let drive = ["--profile", "paper-1gb", "--precondition", "random:1x"];
-    for (layer, parts) in [
-        (
-            "page",
-            ["Collection freed", "valid pages that collection moved"],
-        ),
-        (
-            "bast:log-blocks=16",
-            ["Log blocks were merged", "merges of log blocks"],
-        ),
-        (
-            "dftl:cmt-bytes=4k",
-            ["The map lies on the flash", "for the map"],
-        ),
-    ] {
-        let run = [&[load][..], &drive, &["--ftl", layer, "--limit", "2k"]].concat();
-        let json = ssd(&folder, &[&["run", "--json"], &run[..]].concat());
+    let drive = "--profile paper-1gb --precondition random:1x";
+    for (layer, parts) in rows! {
+        "page", ["Collection freed", "valid pages that collection moved"];
+        "bast:log-blocks=16", ["Log blocks were merged", "merges of log blocks"];
+        "dftl:cmt-bytes=4k", ["The map lies on the flash", "for the map"];
+    } {
+        let run = format!("{load} {drive} --ftl {layer} --limit 2k");
+        let json = ssd(&folder, format!("run --json {run}"));
         std::fs::write(folder.join("result.json"), &json.stdout).unwrap();
-        let read = stdout(&ssd(&folder, &["explain", "result.json"]));
-        let ran = stdout(&ssd(&folder, &[&["explain"], &run[..]].concat()));
+        let read = stdout(&ssd(&folder, "explain result.json"));
+        let ran = stdout(&ssd(&folder, format!("explain {run}")));
         assert_eq!(read, ran, "{layer}");
         assert!((7..=12).contains(&read.lines().count()), "{read}");
         let json = stdout(&json);
@@ -281,26 +223,15 @@ fn a_result_is_explained() {
         }
     }
     let reads = "uniform:count=2k,pages=1000,writes=0";
-    let deep = [
-        "--profile",
-        "x25-m",
-        "--precondition",
-        "1",
-        "--closed",
-        "32",
-    ];
-    let read = stdout(&ssd(&folder, &[&["explain", reads], &deep[..]].concat()));
-    assert!(
-        read.contains("The link to the host limits the drive"),
-        "{read}"
-    );
+    let deep = "--profile x25-m --precondition 1 --closed 32";
+    let read = stdout(&ssd(&folder, format!("explain {reads} {deep}")));
+    has(&read, "The link to the host limits the drive");
     std::fs::write(folder.join("other.json"), "{\"report\": 3}\n").unwrap();
-    let out = ssd(&folder, &["explain", "other.json"]);
+    let out = ssd(&folder, "explain other.json");
     assert_eq!(out.status.code(), Some(1));
-    assert!(
-        stderr(&out).contains("other.json is not a result of `senko ssd run --json`"),
-        "{}",
-        stderr(&out)
+    has(
+        &stderr(&out),
+        "other.json is not a result of `senko ssd run --json`",
     );
 }
 
@@ -313,15 +244,8 @@ fn a_comparison_is_aligned_and_drawn() {
         "uniform:count=500,pages=9000,rate=10",
         "hotcold:count=123456,pages=65536,writes=0.75,rate=1000",
     ];
-    let parts = [
-        "--ftl",
-        "page",
-        "--ftl",
-        "bast:log-blocks=9",
-        "--profile",
-        "paper-1gb",
-    ];
-    let args = [&["compare"][..], &loads, &parts, &["--plot", "all.svg"]].concat();
+    let parts = "--ftl page --ftl bast:log-blocks=9 --profile paper-1gb";
+    let args = format!("compare {} {parts} --plot all.svg", loads.join(" "));
     let out = ssd(&folder, &args);
     assert!(out.status.success(), "{}", stderr(&out));
     let text = stdout(&out);
@@ -345,7 +269,10 @@ fn a_comparison_is_aligned_and_drawn() {
     ] {
         assert!(svg.contains(part), "{part}\n{svg}");
     }
-    let run = stdout(&ssd(&folder, &["run", loads[0], "--profile", "paper-1gb"]));
+    let run = stdout(&ssd(
+        &folder,
+        format!("run {} --profile paper-1gb", loads[0]),
+    ));
     let line = |what: &str| run.lines().position(|line| line.starts_with(what)).unwrap();
     assert!(line("pace") < line("response times") && line("response times") < line("host"));
 }
@@ -355,21 +282,13 @@ fn a_comparison_is_aligned_and_drawn() {
 #[test]
 fn a_comparison_has_short_names_and_few_notes() {
     let folder = Scratch::new();
-    let loads = ["zipf:count=20k", "uniform:count=20k"];
-    let parts = [
-        "--ftl", "page", "--ftl", "bast", "--ftl", "fast", "--buffer", "none",
-    ];
-    let profile = ["--profile", "paper-1gb"];
-    let out = ssd(
-        &folder,
-        &[&["compare"][..], &loads, &parts, &profile].concat(),
-    );
+    let loads = "zipf:count=20k uniform:count=20k";
+    let parts = "--ftl page --ftl bast --ftl fast --buffer none";
+    let profile = "--profile paper-1gb";
+    let out = ssd(&folder, &format!("compare {loads} {parts} {profile}"));
     let text = stdout(&out);
     assert!(text.lines().next().unwrap().len() < 100, "{text}");
-    assert!(
-        text.contains("\nbast: bast:log-blocks=16,victim=lru\n"),
-        "{text}"
-    );
+    has(&text, "\nbast: bast:log-blocks=16,victim=lru\n");
     let notes: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("note: "))
@@ -380,11 +299,11 @@ fn a_comparison_has_short_names_and_few_notes() {
         "{text}"
     );
     // Two layers of one name keep their options.
-    let parts = ["--ftl", "bast:log-blocks=9", "--ftl", "bast"];
-    let args = [&["compare", "uniform:count=500"][..], &parts, &profile].concat();
+    let parts = "--ftl bast:log-blocks=9 --ftl bast";
+    let args = format!("compare uniform:count=500 {parts} {profile}");
     let text = stdout(&ssd(&folder, &args));
-    assert!(text.contains("  bast:log-blocks=9,victim=lru  "), "{text}");
-    assert!(text.contains("  bast:log-blocks=16,victim=lru  "), "{text}");
+    has(&text, "  bast:log-blocks=9,victim=lru  ");
+    has(&text, "  bast:log-blocks=16,victim=lru  ");
 }
 
 /// Each of these ended the process: there was no memory for as much.
@@ -401,16 +320,16 @@ fn drives_beyond_all_measure_are_refused() {
     let queues: Vec<&str> = queues.collect();
     std::fs::write(folder.join("queues.toml"), queues.join("\n")).unwrap();
     for (args, told) in [
-        (&["--drives", "1000000"][..], "at most 256 can be simulated"),
+        ("--drives 1000000", "at most 256 can be simulated"),
         (
-            &["--buffer", "lru", "--buffer-size", "1e18"],
+            "--buffer lru --buffer-size 1e18",
             "a write buffer of 1000000000000000000 bytes is larger than its drive",
         ),
-        (&["--profile", "queues.toml"], "must be at most 65536"),
+        ("--profile queues.toml", "must be at most 65536"),
     ] {
-        let args = [&["ssd", "run", "uniform:count=20"][..], args].concat();
-        let text = crate::process::refused(crate::process::SENKO, &folder, &args);
-        assert!(text.contains(told), "{text}");
+        let args = format!("ssd run uniform:count=20 {args}");
+        let text = refused(SENKO, &folder, &args);
+        has(&text, told);
     }
 }
 
@@ -418,23 +337,17 @@ fn drives_beyond_all_measure_are_refused() {
 #[test]
 fn engines_beyond_all_measure_are_refused() {
     let folder = Scratch::new();
-    for (args, told) in [
-        (&["--drives", "4294967295"][..], "at most 65536 channels"),
-        (&["--channels", "4294967295"], "at most 65536 channels"),
-        (&["--clients", "4294967295"], "at most 16777216"),
-        (&["--channel-us", "1e300"], "channel_ns is 1e303"),
-        (&["--serial-us", "1e300"], "serial_ns is 1e303"),
-        (
-            &["--think-us", "1e300", "--clients", "4"],
-            "think_ns is 1e303",
-        ),
-        (&["--rate", "1/day", "--drives", "1"], "more than 500 years"),
-        (
-            &["--rate", "1e18", "--drives", "1", "--answers", "1t"],
-            "they come faster than the engine answers",
-        ),
-    ] {
-        let out = ssd(&folder, &[&["transfer"][..], args].concat());
+    for (args, told) in rows! {
+        "--drives 4294967295", "at most 65536 channels";
+        "--channels 4294967295", "at most 65536 channels";
+        "--clients 4294967295", "at most 16777216";
+        "--channel-us 1e300", "channel_ns is 1e303";
+        "--serial-us 1e300", "serial_ns is 1e303";
+        "--think-us 1e300 --clients 4", "think_ns is 1e303";
+        "--rate 1/day --drives 1", "more than 500 years";
+        "--rate 1e18 --drives 1 --answers 1t", "they come faster than the engine answers";
+    } {
+        let out = ssd(&folder, format!("transfer {args}"));
         let text = stderr(&out);
         assert_eq!(out.status.code(), Some(1), "{args:?}: {text}");
         let last = text.lines().last().unwrap_or("");
@@ -444,11 +357,8 @@ fn engines_beyond_all_measure_are_refused() {
         );
     }
     // Far beyond what the engine answers, and bounded all the same.
-    for args in [
-        &["--rate", "1e12"][..],
-        &["--rate", "10", "--burst", "4294967295"],
-    ] {
-        let args = [&["transfer", "--drives", "1", "--answers", "1k"][..], args].concat();
+    for args in ["--rate 1e12", "--rate 10 --burst 4294967295"] {
+        let args = format!("transfer --drives 1 --answers 1k {args}");
         let out = ssd(&folder, &args);
         assert!(out.status.success(), "{args:?}: {}", stderr(&out));
     }
@@ -460,24 +370,13 @@ fn figures_are_printed_before_their_picture_fails() {
     let folder = Scratch::new();
     for args in [
         // A folder that takes no files is found out only by writing.
-        &["ssd", "run", "uniform:count=2k", "--plot-erases", "/proc/p"][..],
-        &["ssd", "compare", "uniform:count=2k", "--plot", "/proc/p"],
-        &[
-            "device",
-            "sim:usb-stick",
-            "--size",
-            "16m",
-            "--svg",
-            "/proc/p",
-        ],
+        "ssd run uniform:count=2k --plot-erases /proc/p",
+        "ssd compare uniform:count=2k --plot /proc/p",
+        "device sim:usb-stick --size 16m --svg /proc/p",
     ] {
-        let out = crate::process::run(crate::process::SENKO, &folder, args);
+        let out = run(SENKO, &folder, args);
         assert_eq!(out.status.code(), Some(1), "{args:?}");
-        assert!(
-            stderr(&out).contains("cannot write /proc/p"),
-            "{}",
-            stderr(&out)
-        );
+        has(&stderr(&out), "cannot write /proc/p");
         assert!(!stdout(&out).is_empty(), "{args:?}");
     }
 }
@@ -491,8 +390,8 @@ fn a_damaged_trace_is_named() {
     std::fs::write(folder.join("empty"), "").unwrap();
     for name in ["cut.zst", "empty"] {
         for args in [
-            &["compare", "uniform:count=20", name][..],
-            &["lifetime", name],
+            &format!("compare uniform:count=20 {name}"),
+            &format!("lifetime {name}"),
         ] {
             let out = ssd(&folder, args);
             let text = stderr(&out);
@@ -511,10 +410,10 @@ fn a_damaged_trace_is_named() {
 fn a_life_beyond_a_drive_is_no_number() {
     let folder = Scratch::new();
     let load = "uniform:count=4k,rate=0.001";
-    let profile = ["--profile", "paper-1gb", "--precondition", "random:0.2x"];
+    let profile = "--profile paper-1gb --precondition random:0.2x";
     for command in ["lifetime", "explain"] {
-        let text = stdout(&ssd(&folder, &[&[command, load][..], &profile].concat()));
-        assert!(text.contains("more than 100 years"), "{text}");
+        let text = stdout(&ssd(&folder, format!("{command} {load} {profile}")));
+        has(&text, "more than 100 years");
     }
 }
 
@@ -523,19 +422,15 @@ fn a_life_beyond_a_drive_is_no_number() {
 fn the_default_is_a_drive_of_today() {
     let folder = Scratch::new();
     let load = "uniform:count=4k,rate=2000";
-    let json = stdout(&ssd(&folder, &["run", load, "--json"]));
+    let json = stdout(&ssd(&folder, format!("run {load} --json")));
     assert_eq!(value(&json, "/profile"), "nvme-512gb");
     assert_eq!(value(&json, "/report/user_bytes"), 8_001_720_320_u64);
-    let text = stdout(&ssd(&folder, &["run", load]));
+    let text = stdout(&ssd(&folder, format!("run {load}")));
     assert!(text.starts_with("nvme-512gb (one part in 64 of its capacity), layer page"));
-    let life = ["lifetime", load, "--precondition", "random:0.2x"];
+    let life = format!("lifetime {load} --precondition random:0.2x");
     let out = ssd(&folder, &life);
-    assert!(
-        stdout(&out).contains("which is 64 times what is simulated"),
-        "{}",
-        stdout(&out)
-    );
-    let json = stdout(&ssd(&folder, &[&life[..], &["--json"]].concat()));
+    has(&stdout(&out), "which is 64 times what is simulated");
+    let json = stdout(&ssd(&folder, format!("{life} --json")));
     let at = |name: &str| value(&json, &format!("/lifetime/{name}")).as_f64().unwrap();
     assert_eq!(at("scale"), 64.0);
     let years = at("host_bytes") / at("bytes_a_day") / 365.25;
@@ -548,22 +443,13 @@ fn a_trace_that_is_none_is_an_error() {
     let folder = Scratch::new();
     std::fs::write(folder.join("a.spc"), TWO_DISKS).unwrap();
     std::fs::write(folder.join("empty.spc"), "0,8,0,W,0.0\n").unwrap();
-    for (args, told) in [
-        (
-            ["run", "a.spc", "--format", "msr"],
-            "read as msr, has no request",
-        ),
-        (
-            ["trace", "info", "a.spc", "--format=msr"],
-            "read as msr, has no request",
-        ),
-        (["lifetime", "empty.spc", "--ftl", "page"], "has no request"),
-        (["compare", "empty.spc", "--ftl", "page"], "has no request"),
-        (
-            ["trace", "convert", "empty.spc", "new.spc"],
-            "has no request",
-        ),
-    ] {
+    for (args, told) in rows! {
+        "run a.spc --format msr", "read as msr, has no request";
+        "trace info a.spc --format=msr", "read as msr, has no request";
+        "lifetime empty.spc --ftl page", "has no request";
+        "compare empty.spc --ftl page", "has no request";
+        "trace convert empty.spc new.spc", "has no request";
+    } {
         let out = ssd(&folder, &args);
         assert_eq!(out.status.code(), Some(1), "{args:?}");
         assert!(stderr(&out).contains(told), "{args:?}: {}", stderr(&out));
@@ -579,20 +465,11 @@ fn a_trace_that_is_none_is_an_error() {
 fn a_wrong_part_is_refused_before_the_trace_is_read() {
     let folder = Scratch::new();
     std::fs::write(folder.join("empty.spc"), "0,8,0,W,0.0\n").unwrap();
-    for (args, told) in [
-        (
-            &["run", "empty.spc", "--ftl", "pgae"][..],
-            "there is no translation layer \"pgae\"",
-        ),
-        (
-            &["compare", "empty.spc", "--ftl", "page", "--ftl", "pgae"],
-            "there is no translation layer \"pgae\"",
-        ),
-        (
-            &["compare", "empty.spc", "--buffer", "lru", "--buffer", "lur"],
-            "there is no write buffer \"lur\"",
-        ),
-    ] {
+    for (args, told) in rows! {
+        "run empty.spc --ftl pgae", "there is no translation layer \"pgae\"";
+        "compare empty.spc --ftl page --ftl pgae", "there is no translation layer \"pgae\"";
+        "compare empty.spc --buffer lru --buffer lur", "there is no write buffer \"lur\"";
+    } {
         let out = ssd(&folder, args);
         assert_eq!(out.status.code(), Some(1), "{args:?}");
         assert!(stderr(&out).contains(told), "{args:?}: {}", stderr(&out));
@@ -607,14 +484,14 @@ fn a_file_that_cannot_be_opened_is_told_as_that() {
     std::os::unix::fs::symlink("loop", folder.join("loop")).unwrap();
     let seq = "seq:count=1k";
     for args in [
-        &["ssd", "run", "loop"][..],
-        &["ssd", "run", seq, "--profile", "loop"],
-        &["ssd", "explain", "loop"],
+        "ssd run loop",
+        &format!("ssd run {seq} --profile loop"),
+        "ssd explain loop",
     ] {
-        let out = crate::process::run(SENKO, &folder, args);
+        let out = run(SENKO, &folder, args);
         assert_eq!(out.status.code(), Some(1), "{args:?}");
         let said = stderr(&out);
-        assert!(said.contains("Too many levels of symbolic links"), "{said}");
+        has(&said, "Too many levels of symbolic links");
         let told_missing = said.contains("there is no file") || said.contains("there are no");
         assert!(!told_missing, "{said}");
     }
@@ -626,9 +503,7 @@ fn a_trace_comes_through_a_pipe() {
     let folder = Scratch::new();
     for name in ["-", "/dev/stdin"] {
         let mut child = Command::new(SENKO)
-            .args([
-                "ssd", "run", name, "--fold", "compact", "--ftl", "page", "--json",
-            ])
+            .args(format!("ssd run {name} --fold compact --ftl page --json").words())
             .current_dir(folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -652,19 +527,13 @@ fn a_trace_comes_through_a_pipe() {
 fn convert_keeps_disks() {
     let folder = Scratch::new();
     std::fs::write(folder.join("a.spc"), TWO_DISKS).unwrap();
-    let out = ssd(
-        &folder,
-        &["trace", "convert", "a.spc", "b.spc", "--to", "spc"],
-    );
+    let out = ssd(&folder, "trace convert a.spc b.spc --to spc");
     assert!(out.status.success(), "{}", stderr(&out));
     let text = std::fs::read_to_string(folder.join("b.spc")).unwrap();
     let disks: String = text.lines().map(|line| &line[..1]).collect();
     assert_eq!(disks, "0101");
     // An existing file is not overwritten.
-    let again = ssd(
-        &folder,
-        &["trace", "convert", "a.spc", "b.spc", "--to", "spc"],
-    );
+    let again = ssd(&folder, "trace convert a.spc b.spc --to spc");
     assert_eq!(again.status.code(), Some(1));
     assert_eq!(std::fs::read_to_string(folder.join("b.spc")).unwrap(), text);
 }
@@ -675,22 +544,8 @@ fn convert_keeps_disks() {
 fn ctrl_c_prints_what_there_is() {
     let folder = Scratch::new();
     // The second round alone would take hours.
-    let load = [
-        "run",
-        "uniform:count=1k",
-        "--ftl",
-        "page",
-        "--rounds",
-        "4000000000",
-    ];
-    let mut child = Command::new(SENKO)
-        .arg("ssd")
-        .args(load)
-        .current_dir(folder.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let load = "ssd run uniform:count=1k --ftl page --rounds 4000000000";
+    let mut child = start(&folder, load);
     let mut said = String::new();
     let mut told = child.stderr.take().unwrap();
     let mut byte = [0];
@@ -701,7 +556,7 @@ fn ctrl_c_prints_what_there_is() {
     let pid = child.id().to_string();
     assert!(
         Command::new("kill")
-            .args(["-INT", &pid])
+            .args(format!("-INT {pid}").words())
             .status()
             .unwrap()
             .success()
@@ -709,12 +564,8 @@ fn ctrl_c_prints_what_there_is() {
     told.read_to_string(&mut said).unwrap();
     let out = child.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(130), "{said}");
-    assert!(said.contains("stopped: what follows is of the"), "{said}");
-    assert!(
-        stdout(&out).contains("write amplification"),
-        "{}",
-        stdout(&out)
-    );
+    has(&said, "stopped: what follows is of the");
+    has(&stdout(&out), "write amplification");
 }
 
 /// Ctrl-C during the reading of a trace used to discard everything read so far.
@@ -722,15 +573,9 @@ fn ctrl_c_prints_what_there_is() {
 fn ctrl_c_tells_what_was_read_of_a_trace() {
     let folder = Scratch::new();
     // Reading it all would take hours.
-    let child = Command::new(SENKO)
-        .args(["ssd", "trace", "info", "uniform:count=4000000000000"])
-        .current_dir(folder.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    crate::process::hears_signals(&child);
-    crate::process::signal(child.id(), "INT");
+    let child = start(&folder, "ssd trace info uniform:count=4000000000000");
+    hears_signals(&child);
+    signal(child.id(), "INT");
     let out = child.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(130), "{}", stderr(&out));
     let text = stdout(&out);
@@ -745,16 +590,8 @@ fn ctrl_c_tells_what_was_read_of_a_trace() {
 #[test]
 fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
     let folder = Scratch::new();
-    let mut child = Command::new(SENKO)
-        .args([
-            "ssd", "transfer", "--json", "--drives", "1", "--drives", "2",
-        ])
-        .args(["--answers", "4000000000000"])
-        .current_dir(folder.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let line = "ssd transfer --json --drives 1 --drives 2 --answers 4000000000000";
+    let mut child = start(&folder, line);
     hears_signals(&child);
     signal(child.id(), "INT");
     let mut said = String::new();
@@ -766,7 +603,7 @@ fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
         .unwrap();
     let out = child.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(130), "{said}");
-    assert!(said.contains("stopped: the last row"), "{said}");
+    has(&said, "stopped: the last row");
     assert_eq!(stdout(&out).lines().count(), 1, "{}", stdout(&out));
     assert_eq!(value(&stdout(&out), "/model/drives"), 1);
 }
@@ -776,18 +613,14 @@ fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
 #[test]
 fn draining_counts_on_the_flash_and_is_no_request() {
     let folder = Scratch::new();
-    let load = ["zipf:count=2k,pages=20k", "--profile", "paper-1gb"];
-    let with = ["--buffer", "lru", "--ftl", "page", "--json"];
-    let json = |command: &str, more: &[&str]| {
-        let out = ssd(&folder, &[&[command], &load[..], &with, more].concat());
+    let load = "zipf:count=2k,pages=20k --profile paper-1gb";
+    let with = "--buffer lru --ftl page --json";
+    let json = |command: &str, more: &str| {
+        let out = ssd(&folder, format!("{command} {load} {with} {more}"));
         assert!(out.status.success(), "{}", stderr(&out));
         stdout(&out)
     };
-    let (run, drained, compared) = (
-        json("run", &[]),
-        json("run", &["--drain"]),
-        json("compare", &[]),
-    );
+    let (run, drained, compared) = (json("run", ""), json("run", "--drain"), json("compare", ""));
     for name in ["/report/all", "/report/writes", "/report/others"] {
         assert_eq!(value(&run, name), value(&drained, name), "{name}");
         assert_eq!(value(&run, name), value(&compared, name), "{name}");
@@ -799,7 +632,7 @@ fn draining_counts_on_the_flash_and_is_no_request() {
         assert!(at(&run) < at(&drained), "{name}");
     }
     // Without times too, everything written leaves the buffer.
-    let counted = json("run", &["--drain", "--wa"]);
+    let counted = json("run", "--drain --wa");
     for name in ["/report/pages", "/report/flash/programs"] {
         assert_eq!(value(&counted, name), value(&drained, name), "{name}");
     }
@@ -810,28 +643,19 @@ fn draining_counts_on_the_flash_and_is_no_request() {
 #[test]
 fn options_without_effect_are_told() {
     let folder = Scratch::new();
-    for (args, told) in [
-        (&["--wa", "--closed", "3"][..], "--closed has no effect"),
-        (&["--wa", "--speed", "3"], "--speed has no effect"),
-        (
-            &["--closed", "3", "--speed", "3"],
-            "--speed has no effect beside --closed",
-        ),
-        (&["--stripe", "8k"], "--stripe has no effect with one drive"),
-        (
-            &["--wa", "--plot-responses", "r.svg"],
-            "--plot-responses draws nothing",
-        ),
-    ] {
-        let small = ["run", "uniform:count=10", "--profile", "paper-1gb", "--csv"];
-        let out = ssd(&folder, &[&small, args].concat());
+    for (args, told) in rows! {
+        "--wa --closed 3", "--closed has no effect";
+        "--wa --speed 3", "--speed has no effect";
+        "--closed 3 --speed 3", "--speed has no effect beside --closed";
+        "--stripe 8k", "--stripe has no effect with one drive";
+        "--wa --plot-responses r.svg", "--plot-responses draws nothing";
+    } {
+        let small = "run uniform:count=10 --profile paper-1gb --csv";
+        let out = ssd(&folder, format!("{small} {args}"));
         assert!(out.status.success(), "{args:?}: {}", stderr(&out));
         assert!(stderr(&out).contains(told), "{args:?}: {}", stderr(&out));
     }
-    let both = ["--drives", "2", "--stripe", "8k", "--speed", "2"];
-    let out = ssd(
-        &folder,
-        &[&["run", "uniform:count=10", "--csv"], &both[..]].concat(),
-    );
+    let both = "--drives 2 --stripe 8k --speed 2";
+    let out = ssd(&folder, &format!("run uniform:count=10 --csv {both}"));
     assert!(!stderr(&out).contains("no effect"), "{}", stderr(&out));
 }

@@ -5,28 +5,10 @@
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::process::{SENKO, Scratch};
+use crate::process::{SENKO, Scratch, Words, has, senko, start};
 
-fn store(folder: &Scratch, args: &[&str]) -> Output {
-    Command::new(SENKO)
-        .arg("store")
-        .args(args)
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn started(folder: &Scratch, args: &[&str]) -> Child {
-    Command::new(SENKO)
-        .arg("store")
-        .args(args)
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+fn store(folder: &Scratch, args: impl Words) -> Output {
+    senko("store", folder, args)
 }
 
 fn out(output: &Output) -> String {
@@ -34,8 +16,8 @@ fn out(output: &Output) -> String {
 }
 
 /// A command that must succeed; returns its stdout.
-fn done(folder: &Scratch, args: &[&str]) -> String {
-    let output = store(folder, args);
+fn done(folder: &Scratch, args: impl Words) -> String {
+    let output = store(folder, &args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{args:?}: {said}");
     out(&output)
@@ -60,8 +42,8 @@ fn signal(child: &Child, name: &str) {
 
 /// Starts a command and sends it a signal as soon as `draft` exists. Returns its exit code, if it
 /// has one.
-fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Option<i32> {
-    let mut child = started(folder, args);
+fn broken_off(folder: &Scratch, args: impl Words, draft: &Path, name: &str) -> Option<i32> {
+    let mut child = start(folder, [&["store"], &args.words()[..]].concat());
     while !draft.exists() {
         if let Some(ended) = child.try_wait().unwrap() {
             return ended.code();
@@ -79,14 +61,11 @@ fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Opti
 fn a_copy_that_is_broken_off_has_not_its_name() {
     let folder = Scratch::new();
     std::fs::write(folder.join("rows.jsonl"), rows(0, 40_000, 1000)).unwrap();
-    done(
-        &folder,
-        &["load", "data.kv", "rows.jsonl", "--block-size", "4m"],
-    );
+    done(&folder, "load data.kv rows.jsonl --block-size 4m");
     for (args, copy) in [
-        (&["backup", "data.kv", "copy.kv"][..], "copy.kv"),
-        (&["repair", "data.kv", "saved.kv"][..], "saved.kv"),
-        (&["dump", "data.kv", "--to", "out.jsonl"][..], "out.jsonl"),
+        ("backup data.kv copy.kv", "copy.kv"),
+        ("repair data.kv saved.kv", "saved.kv"),
+        ("dump data.kv --to out.jsonl", "out.jsonl"),
     ] {
         let (copy, draft) = (folder.join(copy), folder.join(&format!("{copy}.part")));
         let mut caught = 0;
@@ -120,8 +99,8 @@ fn a_copy_that_is_broken_off_has_not_its_name() {
         done(&folder, args);
         assert!(copy.exists() && !draft.exists());
     }
-    assert_eq!(done(&folder, &["scan", "copy.kv", "--count"]), "40000\n");
-    assert_eq!(done(&folder, &["scan", "saved.kv", "--count"]), "40000\n");
+    assert_eq!(done(&folder, "scan copy.kv --count"), "40000\n");
+    assert_eq!(done(&folder, "scan saved.kv --count"), "40000\n");
     let dumped = std::fs::read_to_string(folder.join("out.jsonl")).unwrap();
     assert_eq!(dumped.lines().count(), 40_000);
 }
@@ -163,29 +142,30 @@ fn a_store_on_a_full_file_system_is_emptied() {
     let rest = Scratch::new();
     std::fs::write(rest.join("some"), rows(0, 16_000, 1000)).unwrap();
     std::fs::write(rest.join("many"), rows(16_000, 70_000, 1000)).unwrap();
-    let (some, many) = (rest.join("some"), rest.join("many"));
-    let few = rest.join("few");
-    std::fs::write(&few, rows(0, 3000, 1000)).unwrap();
+    std::fs::write(rest.join("few"), rows(0, 3000, 1000)).unwrap();
+    let rest_of = |name: &str| rest.join(name).to_str().unwrap().to_owned();
+    let load = |folder: &Scratch, name: &str| {
+        done(folder, format!("load data.kv {}", rest_of(name)));
+    };
     for (others, shrinks) in [(false, false), (true, false), (true, true)] {
         let Some(full) = Tmpfs::new(48) else {
             return;
         };
         let folder = &full.0;
-        let some = some.to_str().unwrap();
-        done(folder, &["load", "data.kv", some, "--block-size", "1m"]);
+        done(
+            folder,
+            format!("load data.kv {} --block-size 1m", rest_of("some")),
+        );
         if shrinks {
             // A second load and its deletes leave free space, inside and at the end.
             let second: String = (0..12_000)
                 .map(|row| format!("{{\"key\":\"key{row}\",\"value\":null}}\n"))
                 .collect();
             std::fs::write(rest.join("second"), second).unwrap();
-            done(
-                folder,
-                &["load", "data.kv", rest.join("second").to_str().unwrap()],
-            );
+            load(folder, "second");
             let file = std::fs::metadata(folder.join("data.kv")).unwrap();
-            let said = done(folder, &["compact", "data.kv", "--shrink"]);
-            assert!(said.contains(" given back: "), "{said}");
+            let said = done(folder, "compact data.kv --shrink");
+            has(&said, " given back: ");
             let shrunk = std::fs::metadata(folder.join("data.kv")).unwrap();
             assert!(file_blocks(&shrunk) < file_blocks(&file) * 3 / 4, "{said}");
         }
@@ -193,14 +173,11 @@ fn a_store_on_a_full_file_system_is_emptied() {
             let mut other = std::fs::File::create(folder.join("other")).unwrap();
             while std::io::Write::write(&mut other, &[1; 65_536]).is_ok_and(|n| n > 0) {}
         }
-        let refused = store(folder, &["load", "data.kv", many.to_str().unwrap()]);
+        let refused = store(folder, format!("load data.kv {}", rest_of("many")));
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains("no space left"), "{said}");
-        let held: u64 = done(folder, &["scan", "data.kv", "--count"])
-            .trim()
-            .parse()
-            .unwrap();
+        has(&said, "no space left");
+        let held: u64 = done(folder, "scan data.kv --count").trim().parse().unwrap();
         let first = if shrinks { 12_000 } else { 0 };
         let least = 16_000 - first;
         assert!((least..60_000).contains(&held), "{held}");
@@ -208,19 +185,18 @@ fn a_store_on_a_full_file_system_is_emptied() {
             .map(|row| format!("{{\"key\":\"key{row}\",\"value\":null}}\n"))
             .collect();
         std::fs::write(rest.join("deletes"), deletes).unwrap();
-        let deletes = rest.join("deletes");
-        done(folder, &["load", "data.kv", deletes.to_str().unwrap()]);
-        done(folder, &["compact", "data.kv"]);
-        assert_eq!(done(folder, &["scan", "data.kv", "--count"]), "0\n");
+        load(folder, "deletes");
+        done(folder, "compact data.kv");
+        assert_eq!(done(folder, "scan data.kv --count"), "0\n");
         // Other files take the space that the store gave back.
         let (again, count) = if shrinks {
-            (&few, "3000\n")
+            ("few", "3000\n")
         } else {
-            (&rest.join("some"), "16000\n")
+            ("some", "16000\n")
         };
-        done(folder, &["load", "data.kv", again.to_str().unwrap()]);
-        assert_eq!(done(folder, &["scan", "data.kv", "--count"]), count);
-        done(folder, &["verify", "data.kv"]);
+        load(folder, again);
+        assert_eq!(done(folder, "scan data.kv --count"), count);
+        done(folder, "verify data.kv");
     }
 }
 
@@ -230,20 +206,18 @@ fn a_store_on_a_full_file_system_is_emptied() {
 fn a_target_that_takes_no_copy_is_told_as_the_target() {
     let folder = Scratch::new();
     std::fs::write(folder.join("rows"), rows(0, 20_000, 1000)).unwrap();
-    let run = |kind: &str, args: &[&str]| {
-        let mut command = Command::new(SENKO);
-        command.arg(kind).args(args).current_dir(folder.path());
-        let output = command.stdin(Stdio::null()).output().unwrap();
+    let run = |kind: &str, args: &str| {
+        let output = senko(kind, &folder, args);
         let said = String::from_utf8(output.stderr).unwrap();
         (output.status.code(), said)
     };
     for (kind, source) in [("store", "a.kv"), ("dbm", "a.db")] {
-        assert_eq!(run(kind, &["load", source, "rows"]).0, Some(0));
+        assert_eq!(run(kind, &format!("load {source} rows")).0, Some(0));
         for (to, reason) in [
             ("rows", "rows exists already"),
             ("no/copy", "cannot make no/copy: there is no folder no"),
         ] {
-            let (code, said) = run(kind, &["backup", source, to]);
+            let (code, said) = run(kind, &format!("backup {source} {to}"));
             assert_eq!(
                 (code, said),
                 (Some(2), format!("senko: {reason}\n")),
@@ -254,9 +228,10 @@ fn a_target_that_takes_no_copy_is_told_as_the_target() {
             continue;
         };
         let to = full.0.join("copy");
-        let (code, said) = run(kind, &["backup", source, to.to_str().unwrap()]);
+        let to = to.to_str().unwrap();
+        let (code, said) = run(kind, &format!("backup {source} {to}"));
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains(to.to_str().unwrap()), "{said}");
+        has(&said, to);
         assert!(!said.contains(&format!("{source}:")), "{said}");
         let left = std::fs::read_dir(full.0.path()).unwrap().count();
         assert_eq!(left, 0, "{said}");
@@ -264,8 +239,8 @@ fn a_target_that_takes_no_copy_is_told_as_the_target() {
 }
 
 /// The one line on stderr of a command that must be refused.
-fn refused(folder: &Scratch, args: &[&str]) -> String {
-    let output = store(folder, args);
+fn refused(folder: &Scratch, args: impl Words) -> String {
+    let output = store(folder, &args);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{args:?}: {said}");
@@ -277,16 +252,10 @@ fn refused(folder: &Scratch, args: &[&str]) -> String {
 #[test]
 fn a_load_or_a_dump_that_is_interrupted_says_so_and_cleans_up() {
     let folder = Scratch::new();
-    let begin = |args: &[&str]| {
-        let mut command = Command::new(SENKO);
-        command.args(args).current_dir(folder.path());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().unwrap()
-    };
     std::fs::write(folder.join("rows"), rows(0, 100_000, 200)).unwrap();
     // Each row is synced, so the load is still running when the signal arrives.
-    let slowly = ["store", "load", "x.kv", "rows", "--batch", "1", "--synced"];
-    let child = begin(&slowly);
+    let slowly = "store load x.kv rows --batch 1 --synced";
+    let child = start(&folder, &slowly);
     crate::process::hears_signals(&child);
     signal(&child, "-INT");
     let output = child.wait_with_output().unwrap();
@@ -294,12 +263,12 @@ fn a_load_or_a_dump_that_is_interrupted_says_so_and_cleans_up() {
     let said = out(&output);
     let loaded: u64 = said.split(' ').next().unwrap().parse().unwrap();
     assert!(loaded < 100_000, "{said}");
-    let count = done(&folder, &["scan", "x.kv", "--count"]);
+    let count = done(&folder, "scan x.kv --count");
     assert_eq!(count.trim().parse::<u64>().unwrap(), loaded);
 
-    let made = begin(&["dbm", "load", "d.db", "rows"]).wait_with_output();
+    let made = start(&folder, "dbm load d.db rows").wait_with_output();
     assert!(made.unwrap().status.success());
-    let mut child = begin(&["dbm", "dump", "d.db", "--to", "dump"]);
+    let mut child = start(&folder, "dbm dump d.db --to dump");
     let (whole, part) = (folder.join("dump"), folder.join("dump.part"));
     while !part.exists() && !whole.exists() && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
@@ -318,122 +287,56 @@ fn a_load_or_a_dump_that_is_interrupted_says_so_and_cleans_up() {
 #[test]
 fn a_row_with_two_readings_is_refused() {
     let folder = Scratch::new();
-    for (name, text, place) in [
-        (
-            "a.jsonl",
-            r#"{"key":"bin","value":null,"value_base64":"AP8="}"#,
-            "line 1, column 40",
-        ),
-        (
-            "b.jsonl",
-            r#"{"key":"a","value":"1","value":"2"}"#,
-            "line 1, column 30",
-        ),
-        (
-            "c.jsonl",
-            r#"{"key_hex":"61","key":"a","value":"1"}"#,
-            "line 1, column 21",
-        ),
-        (
-            "d.jsonl",
-            r#"{"key":"a","value":"1","ttl":1,"ttl":2}"#,
-            "line 1, column 36",
-        ),
-        (
-            "e.jsonl",
-            r#"{"key":"a","value":null,"ttl":5}"#,
-            "line 1, column 32",
-        ),
-        (
-            "i.jsonl",
-            r#"{"key":"a","value":"","ttl":5,"expires_at":6}"#,
-            "line 1, column 45",
-        ),
+    for (name, text, place) in rows! {
+        "a.jsonl", r#"{"key":"bin","value":null,"value_base64":"AP8="}"#, "line 1, column 40";
+        "b.jsonl", r#"{"key":"a","value":"1","value":"2"}"#, "line 1, column 30";
+        "c.jsonl", r#"{"key_hex":"61","key":"a","value":"1"}"#, "line 1, column 21";
+        "d.jsonl", r#"{"key":"a","value":"1","ttl":1,"ttl":2}"#, "line 1, column 36";
+        "e.jsonl", r#"{"key":"a","value":null,"ttl":5}"#, "line 1, column 32";
+        "i.jsonl", r#"{"key":"a","value":"","ttl":5,"expires_at":6}"#, "line 1, column 45";
         // Ambiguous: never, or at once? Seconds, or milliseconds?
-        (
-            "j.jsonl",
-            r#"{"key":"a","value":"","ttl":0}"#,
-            "line 1, column 30",
-        ),
-        (
-            "k.jsonl",
-            r#"{"key":"a","value":"","expires_at":1795677686367}"#,
-            "line 1, column 49",
-        ),
-        (
-            "l.txt",
-            "[{\"key\":\"a\",\"value\":\"1\"}]",
-            "line 1: it is not a JSON object but an array",
-        ),
-        (
-            "f.jsonl",
-            r#"{"key":"a","value_base64":"%"}"#,
-            "line 1, column 30",
-        ),
-        ("g.jsonl", r#"{"key":"a","value":"#, "line 1, column 19"),
-        ("h.jsonl", "[1]", "line 1: it is not a JSON object"),
-        (
-            "a.csv",
-            "key,value,value_base64\nbin,,AP8=\n",
-            "line 1, column 3",
-        ),
-        ("b.csv", "key,value,key\na,1,b\n", "line 1, column 3"),
-        ("c.csv", "key,key_hex,value\na,62,1\n", "line 1, column 2"),
-        ("d.csv", "key,value,ttl,ttl\na,1,2,3\n", "line 1, column 4"),
-        ("e.csv", "key,value_hex\na,0g\n", "line 2, column 2"),
-        ("f.csv", "ttl,key,value\nsoon,a,1\n", "line 2, column 1"),
-        (
-            "g.csv",
-            "ttl,key,value\n0,a,1\n",
-            "line 2, column 1: \"ttl\" is 0",
-        ),
-        (
-            "h.csv",
-            "key,expires_at,value\na,1795677686367,1\n",
-            "line 2, column 2: \"expires_at\" is 1795677686367",
-        ),
-        (
-            "i.csv",
-            "key,expires_at,value,ttl\na,2000000000,1,5\n",
-            "line 2, column 4",
-        ),
-        ("u.csv", "\u{0}", "line 1"),
-    ] {
+        "j.jsonl", r#"{"key":"a","value":"","ttl":0}"#, "line 1, column 30";
+        "k.jsonl", r#"{"key":"a","value":"","expires_at":1795677686367}"#, "line 1, column 49";
+        "l.txt", "[{\"key\":\"a\",\"value\":\"1\"}]",
+            "line 1: it is not a JSON object but an array";
+        "f.jsonl", r#"{"key":"a","value_base64":"%"}"#, "line 1, column 30";
+        "g.jsonl", r#"{"key":"a","value":"#, "line 1, column 19";
+        "h.jsonl", "[1]", "line 1: it is not a JSON object";
+        "a.csv", "key,value,value_base64\nbin,,AP8=\n", "line 1, column 3";
+        "b.csv", "key,value,key\na,1,b\n", "line 1, column 3";
+        "c.csv", "key,key_hex,value\na,62,1\n", "line 1, column 2";
+        "d.csv", "key,value,ttl,ttl\na,1,2,3\n", "line 1, column 4";
+        "e.csv", "key,value_hex\na,0g\n", "line 2, column 2";
+        "f.csv", "ttl,key,value\nsoon,a,1\n", "line 2, column 1";
+        "g.csv", "ttl,key,value\n0,a,1\n", "line 2, column 1: \"ttl\" is 0";
+        "h.csv", "key,expires_at,value\na,1795677686367,1\n",
+            "line 2, column 2: \"expires_at\" is 1795677686367";
+        "i.csv", "key,expires_at,value,ttl\na,2000000000,1,5\n", "line 2, column 4";
+        "u.csv", "\u{0}", "line 1";
+    } {
         let mut bytes = text.as_bytes().to_vec();
         if name == "u.csv" {
             bytes = b"\xff\xfek\0e\0y\0".to_vec();
         }
         std::fs::write(folder.join(name), bytes).unwrap();
-        let said = refused(&folder, &["load", "new.kv", name]);
-        assert!(said.contains(&format!("{name}, {place}")), "{said}");
+        let said = refused(&folder, format!("load new.kv {name}"));
+        has(&said, &format!("{name}, {place}"));
         assert!(!folder.join("new.kv").exists(), "{name} left a store");
     }
     // A wrong row further down is reported with its line, and the rows before it stay.
     let later = format!("{}{}", rows(0, 3, 5), "{\"key\":\"x\",\"value\":1}\n");
     std::fs::write(folder.join("later.jsonl"), later).unwrap();
-    let small = ["--block-size", "1m"];
-    let said = refused(
-        &folder,
-        &[
-            "load",
-            "new.kv",
-            "later.jsonl",
-            "--batch",
-            "1",
-            small[0],
-            small[1],
-        ],
-    );
+    let said = refused(&folder, "load new.kv later.jsonl --batch 1 --block-size 1m");
     assert!(
         said.contains("line 4, column") && said.contains("3 rows were loaded"),
         "{said}"
     );
-    assert_eq!(done(&folder, &["scan", "new.kv", "--count"]), "3\n");
+    assert_eq!(done(&folder, "scan new.kv --count"), "3\n");
     // Other fields of an object are ignored, and null is not a time.
     let other = r#"{"other":1,"other":2,"key":"o","value":"1","ttl":null,"expires_at":0}"#;
     std::fs::write(folder.join("other.jsonl"), other).unwrap();
-    done(&folder, &["load", "new.kv", "other.jsonl"]);
-    assert_eq!(done(&folder, &["get", "new.kv", "o"]), "1");
+    done(&folder, "load new.kv other.jsonl");
+    assert_eq!(done(&folder, "get new.kv o"), "1");
 }
 
 /// A spreadsheet's CSV begins with a byte order mark. Its first column used to be named
@@ -453,9 +356,9 @@ fn a_byte_order_mark_is_skipped() {
     )
     .unwrap();
     for name in ["a.csv", "b.jsonl", "c.txt"] {
-        done(&folder, &["load", "x.kv", name, "--block-size", "1m"]);
+        done(&folder, format!("load x.kv {name} --block-size 1m"));
     }
-    let all = done(&folder, &["get", "x.kv", "a", "b", "c"]);
+    let all = done(&folder, "get x.kv a b c");
     assert_eq!(all, "a\t1\nb\t2\nc\t3\n");
 }
 
@@ -477,13 +380,13 @@ fn the_reason_that_is_told_is_the_reason() {
         ("folder", "neither a regular file nor a block device"),
     ] {
         for command in [
-            &["get", path, "k"][..],
-            &["put", path, "k", "v"],
-            &["verify", path],
-            &["stats", path],
-            &["compact", path],
-            &["backup", path, "copy"],
-            &["repair", path, "copy"],
+            &format!("get {path} k"),
+            &format!("put {path} k v"),
+            &format!("verify {path}"),
+            &format!("stats {path}"),
+            &format!("compact {path}"),
+            &format!("backup {path} copy"),
+            &format!("repair {path} copy"),
         ] {
             let said = refused(&folder, command);
             assert!(
@@ -492,36 +395,28 @@ fn the_reason_that_is_told_is_the_reason() {
             );
         }
     }
-    assert!(refused(&folder, &["get", "nothing", "k"]).contains("there is no store at nothing"));
+    assert!(refused(&folder, "get nothing k").contains("there is no store at nothing"));
     let names = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(names, 4, "something was left behind");
     // Nothing is left of a store that could not be made, or whose first put was refused.
     let long = "k".repeat(70_000);
     for command in [
-        &["put", "new.kv", &long, "v"][..],
-        &["put", "new.kv", "", "v"],
-        &["put", "new.kv", "k", "v", "--max-size", "1k"],
-        &[
-            "put",
-            "new.kv",
-            "k",
-            "v",
-            "--block-size",
-            "1m",
-            "--max-size",
-            "1m",
-        ],
-        &["put", "new.kv", "k", "v", "--page-size", "5k"],
+        &format!("put new.kv {long} v"),
+        "put new.kv k v --max-size 1k",
+        "put new.kv k v --block-size 1m --max-size 1m",
+        "put new.kv k v --page-size 5k",
     ] {
         refused(&folder, command);
         assert!(!folder.join("new.kv").exists(), "{command:?} left a store");
     }
+    refused(&folder, ["put", "new.kv", "", "v"]);
+    assert!(!folder.join("new.kv").exists());
     // A bound below the space in use is refused, and changes nothing.
-    done(&folder, &["put", "data.kv", "k", "v", "--block-size", "1m"]);
+    done(&folder, "put data.kv k v --block-size 1m");
     for command in [
-        &["put", "data.kv", "k", "w", "--max-size", "1k"][..],
-        &["delete", "data.kv", "k", "--max-size", "64k"],
-        &["compact", "data.kv", "--max-size", "64k"],
+        "put data.kv k w --max-size 1k",
+        "delete data.kv k --max-size 64k",
+        "compact data.kv --max-size 64k",
     ] {
         let said = refused(&folder, command);
         assert!(
@@ -529,8 +424,8 @@ fn the_reason_that_is_told_is_the_reason() {
             "{command:?}: {said}"
         );
     }
-    assert_eq!(done(&folder, &["get", "data.kv", "k"]), "v");
-    done(&folder, &["put", "data.kv", "k", "w", "--max-size", "64m"]);
+    assert_eq!(done(&folder, "get data.kv k"), "v");
+    done(&folder, "put data.kv k w --max-size 64m");
 }
 
 /// Runs `senko store` in a shell with a limit on file size, in blocks of 1024 bytes.
@@ -558,11 +453,8 @@ fn a_file_that_may_not_grow_is_told_of() {
         said.contains("no space left") && said.contains("d.kv"),
         "{said}"
     );
-    assert_eq!(done(&folder, &["verify", "d.kv"]).lines().count(), 1);
-    done(
-        &folder,
-        &["load", "whole.kv", "rows.jsonl", "--block-size", "1m"],
-    );
+    assert_eq!(done(&folder, "verify d.kv").lines().count(), 1);
+    done(&folder, "load whole.kv rows.jsonl --block-size 1m");
     for (args, target) in [
         ("backup whole.kv copy.kv", "copy.kv"),
         ("repair whole.kv copy.kv", "copy.kv"),
@@ -579,7 +471,7 @@ fn a_file_that_may_not_grow_is_told_of() {
     }
     let (code, said) = limited(&folder, 16, "put new.kv k v --block-size 1m");
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("ulimit -f"), "{said}");
+    has(&said, "ulimit -f");
     assert!(!folder.join("new.kv").exists());
 }
 
@@ -590,25 +482,7 @@ fn numbers_are_written_as_anywhere_else() {
     let folder = Scratch::new();
     let out = done(
         &folder,
-        &[
-            "bench",
-            "b.kv",
-            "--keys",
-            "2k",
-            "-n",
-            "1e3",
-            "--block-size",
-            "1MiB",
-            "--get-ratio",
-            "90%",
-            "--absent",
-            "10%",
-            "--cache",
-            "1m",
-            "--compaction-rate",
-            "20m/s",
-            "--json",
-        ],
+        "bench b.kv --keys 2k -n 1e3 --block-size 1MiB --get-ratio 90% --absent 10% --cache 1m --compaction-rate 20m/s --json",
     );
     let steps: Vec<serde_json::Value> = out
         .lines()
@@ -632,17 +506,9 @@ fn numbers_are_written_as_anywhere_else() {
             "1m",
         ],
     );
-    assert_eq!(
-        done(&folder, &["scan", "x.kv", "--count", "--limit", "4m"]),
-        "1\n"
-    );
-    for wrong in [
-        &["--keys", "0"][..],
-        &["--keys", "4q"],
-        &["--threads", "1025"],
-        &["--absent", "1.5"],
-    ] {
-        let output = store(&folder, &[&["bench", "b.kv"][..], wrong].concat());
+    assert_eq!(done(&folder, "scan x.kv --count --limit 4m"), "1\n");
+    for wrong in ["--keys 0", "--keys 4q", "--threads 1025", "--absent 1.5"] {
+        let output = store(&folder, format!("bench b.kv {wrong}"));
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
         assert!(!folder.join("b.kv").exists());
     }
@@ -658,41 +524,74 @@ fn a_bench_that_is_interrupted_prints_what_there_is() {
 
 fn interrupted_bench() -> Option<()> {
     let folder = Scratch::new();
-    let mut child = Command::new(SENKO)
-        .args([
-            "store",
-            "bench",
-            "b.kv",
-            "--keys",
-            "1k",
-            "-d",
-            "10m",
-            "--block-size",
-            "1m",
-            "--json",
-        ])
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let line = "store bench b.kv --keys 1k -d 10m --block-size 1m --json";
+    let mut child = start(&folder, line);
     // The load has ended: the run is about to begin, and lasts ten minutes.
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
-    assert!(line.contains("\"step\":\"load\""), "{line}");
+    has(&line, "\"step\":\"load\"");
     signal(&child, "-INT");
     line.clear();
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(130), "{said}");
-    assert!(said.contains("interrupted"), "{said}");
+    has(&said, "interrupted");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let step: serde_json::Value = serde_json::from_str(&line).ok()?;
     assert_eq!(step["step"], "run");
     Some(())
+}
+
+/// With a closed stdout every command printed into nothing, and ended with 0.
+#[test]
+fn a_closed_stdout_is_told() {
+    let folder = Scratch::new();
+    let run = |command: &str, stdout: &str| {
+        let out = Command::new("sh")
+            .args(["-c", &format!("exec \"$0\" {command} {stdout}"), SENKO])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    // These print nothing, so they need no stdout.
+    for command in [
+        "store put s.kv k v --log-size 1m --block-size 1m",
+        "store dump s.kv --to rows.jsonl",
+        "dbm put d.db k v",
+        "dbm dump d.db --to d.jsonl",
+    ] {
+        let (code, said) = run(command, ">&-");
+        assert_eq!(code, Some(0), "{command}: {said}");
+    }
+    for command in [
+        "store get s.kv k",
+        "store dump s.kv",
+        "store scan s.kv",
+        "store stats s.kv",
+        "store verify s.kv",
+        "dbm get d.db k",
+        "dbm dump d.db",
+        "dbm range d.db",
+        "dbm verify d.db",
+        "dbm stats d.db",
+        "ssd parts",
+        "ssd run uniform:count=10 --profile paper-1gb",
+        "plan --ratios",
+        "version",
+        "--version",
+        "--help",
+    ] {
+        let (code, said) = run(command, ">&-");
+        assert_eq!(code, run(command, ">/dev/full").0, "{command}: {said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert_eq!(
+            last, "senko: cannot write to stdout: it is closed",
+            "{command}"
+        );
+    }
 }
 
 /// `senko store put k <&-` used to store an empty value: a closed stream reads as an empty one.
@@ -747,22 +646,18 @@ fn a_closed_stdin_is_no_empty_input() {
 fn the_index_is_chosen_when_a_store_is_made() {
     let folder = Scratch::new();
     for (file, args, index) in [
-        ("a.kv", &["put", "a.kv", "k", "v"][..], "static"),
-        (
-            "b.kv",
-            &["put", "b.kv", "k", "v", "--index", "bloom"],
-            "bloom",
-        ),
+        ("a.kv", "put a.kv k v", "static"),
+        ("b.kv", "put b.kv k v --index bloom", "bloom"),
     ] {
         assert!(store(&folder, args).status.success(), "{args:?}");
-        let found = store(&folder, &["get", file, "k"]);
+        let found = store(&folder, format!("get {file} k"));
         assert_eq!(found.stdout.trim_ascii(), b"v", "{file}");
-        let stats = store(&folder, &["stats", file, "--json"]).stdout;
+        let stats = store(&folder, format!("stats {file} --json")).stdout;
         let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
         assert_eq!(stats["index"], index, "{stats}");
     }
-    let other = store(&folder, &["put", "b.kv", "l", "v", "--index", "static"]);
+    let other = store(&folder, "put b.kv l v --index static");
     let told = String::from_utf8_lossy(&other.stderr);
     assert_eq!(other.status.code(), Some(2), "{told}");
-    assert!(told.contains("bloom"), "{told}");
+    has(&told, "bloom");
 }

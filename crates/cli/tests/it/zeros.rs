@@ -12,9 +12,7 @@ fn a_senseless_zero_is_refused_and_leaves_nothing_behind() {
     for (command, option, zero) in ZEROS {
         let Zero::Refused(args) = zero else { continue };
         let place = format!("{command} --{option} 0");
-        let option = format!("--{option}");
-        let args = [*args, &[&*option, "0"]].concat();
-        let told = refused(SENKO, &folder, &args);
+        let told = refused(SENKO, &folder, format!("{args} --{option} 0"));
         assert!(!told.contains("cannot connect"), "{place}: {told}");
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
         assert!(left.is_empty(), "{place}: {left:?}");
@@ -27,60 +25,23 @@ fn a_senseless_zero_is_refused_and_leaves_nothing_behind() {
 #[test]
 fn zeros_that_were_taken_are_refused() {
     let folder = Scratch::new();
-    for (args, told) in [
-        (
-            &["store", "put", "new.kv", "k", "v", "--compaction-rate", "0"][..],
-            "without the option there is no limit",
-        ),
-        (
-            &[
-                "store",
-                "put",
-                "new.kv",
-                "k",
-                "v",
-                "--compaction-rate",
-                "1/day",
-            ],
-            "without the option there is no limit",
-        ),
-        (
-            &["store", "put", "new.kv", "k", "v", "--log-size", "0"],
-            "it must be at least 1 byte",
-        ),
-        (
-            &["store", "scan", "new.kv", "--limit", "0"],
-            "it must be at least 1; without the option there is no limit",
-        ),
-        (
-            &["dbm", "range", "new.db", "--limit", "0"],
-            "it must be at least 1; without the option there is no limit",
-        ),
-        (
-            &["ssd", "lifetime", "seq:count=10,rate=5", "--cycles", "0"],
-            "it must be at least 1",
-        ),
-        (
-            &["ssd", "run", "seq:count=10", "--stripe", "0"],
-            "it must be at least 1 byte",
-        ),
-        (
-            &["ssd", "compare", "seq:count=10", "--jobs", "0"],
-            "it must be at least 1",
-        ),
-        (
-            &["ssd", "run", "seq:count=10", "--speed", "0"],
-            "it must be more than 0",
-        ),
-        (&["load", "--requests", "0"], "it must be at least 1"),
-        (&["load", "--threads", "0"], "it must be at least 1"),
-        (&["load", "--gather", "0:50"], "1 turns it off"),
-        (&["plan", "--items", "10k", "--hit", "0"], "needs no cache"),
-        (
-            &["ssd", "transfer", "--lanes", "0"],
-            "it must be at least 1",
-        ),
-    ] {
+    for (args, told) in rows! {
+        "store put new.kv k v --compaction-rate 0", "without the option there is no limit";
+        "store put new.kv k v --compaction-rate 1/day", "without the option there is no limit";
+        "store put new.kv k v --log-size 0", "it must be at least 1 byte";
+        "store scan new.kv --limit 0",
+            "it must be at least 1; without the option there is no limit";
+        "dbm range new.db --limit 0", "it must be at least 1; without the option there is no limit";
+        "ssd lifetime seq:count=10,rate=5 --cycles 0", "it must be at least 1";
+        "ssd run seq:count=10 --stripe 0", "it must be at least 1 byte";
+        "ssd compare seq:count=10 --jobs 0", "it must be at least 1";
+        "ssd run seq:count=10 --speed 0", "it must be more than 0";
+        "load --requests 0", "it must be at least 1";
+        "load --threads 0", "it must be at least 1";
+        "load --gather 0:50", "1 turns it off";
+        "plan --items 10k --hit 0", "needs no cache";
+        "ssd transfer --lanes 0", "it must be at least 1";
+    } {
         let output = run(SENKO, &folder, args);
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");

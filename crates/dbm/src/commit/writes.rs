@@ -28,7 +28,6 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Adds bytes to an arena.
     pub fn add(arena: &mut Vec<u8>, bytes: &[u8]) -> Span {
         let start = arena.len();
         arena.extend_from_slice(bytes);
@@ -324,7 +323,6 @@ impl WriteSet {
         (op.table == table).then_some(((key, value), beyond))
     }
 
-    /// Whether it writes to a table.
     pub fn writes_to(&self, table: u32) -> bool {
         self.at(table, self.place(table, Some(b"")), false)
             .is_some()

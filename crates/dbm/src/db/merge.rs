@@ -94,7 +94,6 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// The next record.
     pub fn next(&mut self) -> Result<Option<Record>, DbmError> {
         let record = self.step();
         let record = self.snapshot.valid(record)?;

@@ -50,7 +50,8 @@ pub(crate) fn submit(
         }
         let behind = log.behind();
         drop(log);
-        if is_short || core.room.is_checkpoint_due(&core.space, behind) {
+        let lacks_zeros = core.space.lacks_zeros();
+        if is_short || lacks_zeros || core.room.is_checkpoint_due(&core.space, behind) {
             nudge(core);
         }
     }

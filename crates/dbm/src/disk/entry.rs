@@ -78,7 +78,6 @@ pub(crate) fn place_of(page: u64, crc: u32) -> u64 {
     page | u64::from(crc) << PAGE_BITS
 }
 
-/// The page of a place.
 pub(crate) fn page_of(place: u64) -> u64 {
     place % MOST_PAGES
 }

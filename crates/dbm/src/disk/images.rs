@@ -19,7 +19,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::disk::entry::{HEAD, Head, place_of};
 use crate::disk::log::Label;
-use crate::disk::space::{SEGMENT, Space};
+use crate::disk::space::{SEGMENT, Space, UNIT, Use};
 use crate::error::DbmError;
 
 /// The segment that is being filled.
@@ -47,7 +47,7 @@ impl Images {
             space: Arc::clone(space),
             life,
             next: 0,
-            buf: AlignedBuf::new(SEGMENT as usize),
+            buf: AlignedBuf::new(UNIT as usize),
             buffered: 0,
             unflushed: false,
             sequence: 0,
@@ -71,8 +71,9 @@ impl Images {
         self.checkpoint = checkpoint;
     }
 
-    /// Appends a page. `fill` writes its body and returns how many bytes it used. Returns the
-    /// page's place.
+    /// Appends a page. What an erase unit holds is written at once, at its end or by
+    /// [`Images::write_out`]. `fill` writes its body and returns how many bytes it used. Returns
+    /// the page's place.
     pub fn append(
         &mut self,
         label: Label,
@@ -80,8 +81,12 @@ impl Images {
     ) -> Result<u64, DbmError> {
         if self.left() == 0 {
             let last = self.next.saturating_sub(1) / SEGMENT;
-            let segment = self.space.take(last as u32, self.checkpoint)?;
-            self.next = u64::from(segment) * SEGMENT;
+            let segment = self.space.take(last as u32, self.checkpoint, Use::Pages)?;
+            let next = u64::from(segment) * SEGMENT;
+            if next != self.next {
+                self.write_out()?;
+            }
+            self.next = next;
         }
         let number = self.next;
         let at = self.buffered * PAGE_SIZE;
@@ -105,7 +110,7 @@ impl Images {
         stamp.store(self.sequence, Ordering::Release);
         self.buffered += 1;
         self.next += 1;
-        if self.left() == 0 {
+        if self.next.is_multiple_of(UNIT) {
             self.write_out()?;
         }
         Ok(place)

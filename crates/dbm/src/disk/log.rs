@@ -19,7 +19,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::disk::entry::{BODY, HEAD, Head, Kind, place_of};
 use crate::disk::mark::{Mark, Marks};
-use crate::disk::space::{SEGMENT, Space};
+use crate::disk::space::{SEGMENT, Space, UNIT, Use};
 use crate::error::DbmError;
 
 /// The place of an entry, and the values that it needs to follow the previous one.
@@ -77,7 +77,6 @@ pub(crate) struct Log {
     /// The segment after the current one; `None` before the first entry of a segment.
     next_segment: Option<u32>,
     life: u32,
-    /// The number of the database.
     pub database: u64,
     /// The memory for marks, once it was asked for.
     marks: Option<Option<Marks>>,
@@ -119,7 +118,7 @@ impl Log {
             life,
             database,
             marks: None,
-            buf: AlignedBuf::new(SEGMENT as usize),
+            buf: AlignedBuf::new(UNIT as usize),
             buffered: 0,
             unflushed: true,
             reached: next.sequence - 1,
@@ -169,9 +168,13 @@ impl Log {
         let next_segment = match self.next_segment {
             Some(segment) => segment,
             None => {
-                let segment = self
-                    .space
-                    .take((self.next.page / SEGMENT) as u32, self.checkpoint)?;
+                let of = match u64::from(label.left) < 2 * SEGMENT {
+                    true => Use::Log,
+                    false => Use::Group,
+                };
+                let segment =
+                    self.space
+                        .take((self.next.page / SEGMENT) as u32, self.checkpoint, of)?;
                 *self.next_segment.insert(segment)
             }
         };
@@ -208,8 +211,11 @@ impl Log {
             self.space.waste(1);
         }
         if self.next.page.is_multiple_of(SEGMENT) {
-            self.put_out()?;
-            self.next.page = u64::from(next_segment) * SEGMENT;
+            let next = u64::from(next_segment) * SEGMENT;
+            if next != self.next.page || self.next.page.is_multiple_of(UNIT) {
+                self.put_out()?;
+            }
+            self.next.page = next;
             self.next_segment = None;
         }
         Ok(place)

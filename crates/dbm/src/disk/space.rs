@@ -6,9 +6,12 @@
 //! needs: no named page, and no part of the log. Versions and names are counted separately: a page
 //! that changed since the checkpoint has a name and no version. SEGMENT-2: it is reused, punched or
 //! cut only when no other process reads from a checkpoint older than the time when the segment
-//! became free. SEGMENT-3: a free segment has storage that was written before, so that no write
-//! into it meets a full disk or waits for the file system's journal. A segment that was punched is
-//! a *hole* and not free; [`Space::grow`] fills holes before it makes the device longer.
+//! became free. SEGMENT-3: a free segment has storage, so that no write into it meets a full disk.
+//! For the log of small commits it was written before, so that they do not wait for the file
+//! system's journal. A segment that was punched is a *hole* and not free; [`Space::grow`] fills
+//! holes before it makes the device longer. SEGMENT-4: while a large device can grow, a free
+//! segment is part of an erase unit that is free as a whole; other free ones are *loose*. So a unit
+//! is written in order, by the log or with pages, and freed as a whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,22 +23,26 @@ use crate::disk::entry::page_of;
 use crate::disk::wear::Wear;
 use crate::error::DbmError;
 use crate::growing::Growing;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex};
+pub(crate) use crate::options::UNIT;
+use crate::options::{Options, Units};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard};
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;
-/// Pages of an erase unit. Space is taken, and emptied, by as many neighbouring segments as are one
-/// erase block of a drive, if it can be.
-pub(crate) const UNIT: u64 = 256;
-/// Segments of an erase unit.
-const IN_UNIT: u32 = (UNIT / SEGMENT) as u32;
-/// A device of fewer segments uses the first free one: units would leave it larger.
-const SMALL: u32 = 16 * IN_UNIT;
-/// Most free segments that are looked at for a free erase unit.
-const MOST_LOOKED_AT: usize = 256;
 /// The least and the most segments by which the device grows or shrinks at a time. In between it is
 /// a thirty-second, so that unused space stays a small part.
 const STEP: std::ops::RangeInclusive<u32> = 4..=1024;
+
+/// What a segment is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Of the log.
+    Log,
+    /// Of the log, and one group of entries fills it. Who waits for so long a write hardly waits
+    /// longer for the file system's journal.
+    Group,
+    Pages,
+}
 
 #[derive(Default)]
 pub(crate) struct Segment {
@@ -49,6 +56,8 @@ pub(crate) struct Segment {
     pub stamp: AtomicU64,
     /// Whether it was taken for the log; true until it is free again.
     taken: AtomicU32,
+    /// Whether its storage was never written.
+    raw: AtomicBool,
 }
 
 impl Segment {
@@ -72,27 +81,44 @@ impl Segment {
 
 #[derive(Default)]
 struct Map {
-    /// Free segments, each with the checkpoint that made it free.
+    /// Free segments, each with the checkpoint that made it free. While the device can grow, those
+    /// of whole erase units only.
     free: BTreeMap<u32, u64>,
+    /// The other free ones ([`Map::sort`]).
+    loose: BTreeMap<u32, u64>,
     /// The same for those that a reader of an older checkpoint may need (SEGMENT-2).
     held: BTreeMap<u32, u64>,
     /// The same for free segments without storage.
     holes: BTreeMap<u32, u64>,
     segments: u32,
+    units: Units,
+}
+
+impl Units {
+    /// Segments of an erase unit.
+    fn segments(self) -> u32 {
+        (self.pages / SEGMENT) as u32
+    }
+
+    /// A device of fewer segments uses the first free one and is written with zeros where it grows:
+    /// units would leave it larger.
+    fn least_segments(self) -> u32 {
+        self.least as u32 * self.segments()
+    }
 }
 
 impl Map {
     fn unit(&self) -> u64 {
-        match self.segments < SMALL {
+        match self.segments < self.units.least_segments() {
             true => SEGMENT,
-            false => UNIT,
+            false => self.units.pages,
         }
     }
 
-    /// The first free segment that begins a free erase unit, or else the first.
-    fn free_unit(&self, unit: u32) -> Option<u32> {
+    /// The first segment of a free erase unit whose segments all `suit`.
+    fn free_unit(&self, unit: u32, suits: impl Fn(u32) -> bool) -> Option<u32> {
         let (mut first, mut next) = (0, 0);
-        for number in self.free.keys().copied().take(MOST_LOOKED_AT) {
+        for number in self.free.keys().copied().filter(|number| suits(*number)) {
             if number != next || number % unit == 0 {
                 first = number;
             }
@@ -101,7 +127,32 @@ impl Map {
                 return Some(first);
             }
         }
-        self.free.keys().next().copied()
+        None
+    }
+
+    /// Keeps only whole erase units free, so that what is written together is erased together. If
+    /// the device is full, every free segment counts.
+    fn sort(&mut self, is_full: bool) {
+        self.free.append(&mut self.loose);
+        let unit = (self.unit() / SEGMENT) as u32;
+        if is_full || unit == 1 {
+            return;
+        }
+        let (free, loose) = (&mut self.free, &mut self.loose);
+        let mut run: Vec<(u32, u64)> = Vec::new();
+        for (number, since) in std::mem::take(free) {
+            if run
+                .first()
+                .is_some_and(|(first, _)| first / unit != number / unit)
+            {
+                loose.extend(run.drain(..));
+            }
+            run.push((number, since));
+            if run.len() == unit as usize {
+                free.extend(run.drain(..));
+            }
+        }
+        loose.extend(run);
     }
 
     /// Where an end of unused segments begins that is worth cutting. See [`Space::leave_end`].
@@ -121,6 +172,8 @@ impl Map {
             }
             end -= 1;
         }
+        let unit = (self.unit() / SEGMENT) as u32;
+        end = end.next_multiple_of(unit).min(self.segments);
         (self.segments - end >= step_of(self.segments)).then_some(end)
     }
 }
@@ -132,11 +185,14 @@ pub(crate) struct Space {
     /// Whether the device has a length of its own, as a block device has, as far as is known.
     fixed: AtomicBool,
     segments: Growing<Segment>,
+    units: Units,
     map: Mutex<Map>,
     /// Held while the device grows, shrinks or is punched.
     growth: Mutex<()>,
     /// Whether the device cannot grow, as far as is known.
     full: AtomicBool,
+    /// Whether no free segment but such that were never written was left for the log.
+    lacks_zeros: AtomicBool,
     /// The newest checkpoint that has begun.
     pub started: AtomicU64,
     /// All pages that are places of versions and of parts of long values.
@@ -153,22 +209,27 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// The space of a device, of which at most `most` bytes are used. All segments but the first
-    /// are free.
-    pub fn new(device: Arc<dyn Device>, most: Option<u64>) -> Space {
+    /// The space of a device. All segments but the first are free.
+    pub fn new(device: Arc<dyn Device>, options: &Options) -> Space {
         let segments_of = |bytes: u64| bytes / PAGE_SIZE as u64 / SEGMENT;
-        let most = most.map_or(u32::MAX, |most| {
+        let most = options.max_bytes.map_or(u32::MAX, |most| {
             u32::try_from(segments_of(most)).unwrap_or(u32::MAX)
         });
         let fixed = device.room() == Some(0);
+        let map = Map {
+            units: options.units,
+            ..Map::default()
+        };
         let space = Space {
             device,
             most,
             fixed: AtomicBool::new(fixed),
             segments: Growing::new(),
-            map: Mutex::default(),
+            units: options.units,
+            map: Mutex::new(map),
             growth: Mutex::default(),
             full: AtomicBool::new(fixed),
+            lacks_zeros: AtomicBool::new(false),
             started: AtomicU64::new(0),
             live: AtomicU64::new(0),
             named: AtomicU64::new(0),
@@ -314,6 +375,7 @@ impl Space {
     fn settle_held(&self, durable: u64, in_log: &dyn Fn(u32) -> bool) {
         let mut map = self.map.lock();
         map.free.clear();
+        map.loose.clear();
         let mut stored = 0..0;
         for number in 1..map.segments {
             let segment = self.segment(number);
@@ -352,6 +414,11 @@ impl Space {
         self.map.lock().free.len()
     }
 
+    /// Free segments that are no part of a free erase unit.
+    pub fn loose(&self) -> usize {
+        self.map.lock().loose.len()
+    }
+
     /// Segments with contents, without the superblock's.
     pub fn used_segments(&self) -> u32 {
         let map = self.map.lock();
@@ -380,20 +447,24 @@ impl Space {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Takes the free segment behind segment `last`, or else the first that begins a free erase
-    /// unit, or else the first. So what is written together is erased together, and the end of the
-    /// device tends to stay free, and is given back. `checkpoint` is the newest durable one.
-    pub fn take(&self, last: u32, checkpoint: u64) -> Result<u32, DbmError> {
+    /// Takes the free segment behind segment `last` in its erase unit, or else the first of a free
+    /// unit, or on a full device the first that is free. So what is written together is erased
+    /// together, and the end of the device tends to stay free, and is given back. `checkpoint` is
+    /// the newest durable one.
+    pub fn take(&self, last: u32, checkpoint: u64, of: Use) -> Result<u32, DbmError> {
         loop {
-            if let Some(segment) = self.take_free(last) {
+            if let Some(segment) = self.take_free(last, of)? {
                 return Ok(segment);
             }
             // A reader may have ended since the last checkpoint.
             self.release_held(checkpoint);
-            if let Some(segment) = self.take_free(last) {
+            if let Some(segment) = self.take_free(last, of)? {
                 return Ok(segment);
             }
-            self.grow(1)?;
+            if let Err(error) = self.grow(1) {
+                // Now every free segment counts.
+                return self.take_free(last, of)?.ok_or(error);
+            }
         }
     }
 
@@ -410,20 +481,81 @@ impl Space {
             }
             is_held
         });
+        map.sort(self.is_full());
     }
 
-    fn take_free(&self, last: u32) -> Option<u32> {
-        let mut map = self.map.lock();
-        let (next, unit) = (last + 1, (map.unit() / SEGMENT) as u32);
-        let number = match next % unit > 0 && map.free.contains_key(&next) {
-            true => next,
-            false => map.free_unit(unit)?,
+    fn take_free(&self, last: u32, of: Use) -> Result<Option<u32>, DbmError> {
+        let number = {
+            let mut map = self.map.lock();
+            let (next, unit) = (last + 1, (map.unit() / SEGMENT) as u32);
+            let suits = |number: u32| self.is_raw(number) != (of == Use::Log);
+            let is_free = map.free.contains_key(&next) || map.loose.contains_key(&next);
+            let number = match next % unit > 0 && is_free {
+                true => Some(next),
+                false => map
+                    .free_unit(unit, suits)
+                    .or_else(|| map.free_unit(unit, |_| true))
+                    .or_else(|| map.free.keys().next().copied().filter(|_| self.is_full())),
+            };
+            let Some(number) = number else {
+                return Ok(None);
+            };
+            map.free.remove(&number);
+            map.loose.remove(&number);
+            if of == Use::Log {
+                let lacks = map.free.keys().all(|number| self.is_raw(*number));
+                self.lacks_zeros.store(lacks, Ordering::Relaxed);
+            }
+            number
         };
-        map.free.remove(&number);
         let segment = self.segment(number);
         segment.last.store(0, Ordering::Release);
         segment.taken.store(1, Ordering::Release);
-        Some(number)
+        if segment.raw.swap(false, Ordering::AcqRel) && of == Use::Log {
+            let page = u64::from(number) * SEGMENT;
+            write_zeros(&*self.device, page, SEGMENT)
+                .map_err(DbmError::io("writing zeros for the log"))?;
+            self.wrote(SEGMENT);
+        }
+        Ok(Some(number))
+    }
+
+    fn is_raw(&self, number: u32) -> bool {
+        self.segment(number).raw.load(Ordering::Acquire)
+    }
+
+    /// Whether the log will soon need a segment that was never written ([`Space::zero`]).
+    pub fn lacks_zeros(&self) -> bool {
+        self.lacks_zeros.load(Ordering::Relaxed)
+    }
+
+    /// Writes zeros to a free erase unit that was never written, so that a commit that fills it
+    /// waits for no journal (SEGMENT-3). Nobody else may count on it meanwhile.
+    pub fn zero(&self) -> Result<(), DbmError> {
+        let _growth = self.growth.lock();
+        self.lacks_zeros.store(false, Ordering::Relaxed);
+        let (unit, taken) = {
+            let mut map = self.map.lock();
+            let in_unit = (map.unit() / SEGMENT) as u32;
+            let Some(first) = map.free_unit(in_unit, |number| self.is_raw(number)) else {
+                return Ok(());
+            };
+            let unit = first..first + in_unit;
+            let entry = |number| map.free.remove_entry(&number);
+            let taken: Vec<(u32, u64)> = unit.clone().filter_map(entry).collect();
+            (unit, taken)
+        };
+        let pages = unit.len() as u64 * SEGMENT;
+        let done = write_zeros(&*self.device, u64::from(unit.start) * SEGMENT, pages)
+            .and_then(|()| self.device.flush(Tag::dbm(Purpose::Meta)));
+        if done.is_ok() {
+            self.wrote(pages);
+            for number in unit {
+                self.segment(number).raw.store(false, Ordering::Release);
+            }
+        }
+        self.map.lock().free.extend(taken);
+        done.map_err(DbmError::io("writing zeros for the log"))
     }
 
     /// Frees what SEGMENT-1 allows once checkpoint `durable`, whose log begins with entry `replay`,
@@ -462,6 +594,7 @@ impl Space {
         let grown = self.grow_held(segments);
         let full = matches!(grown, Err(DbmError::NoSpace(_)));
         self.full.store(full, Ordering::Relaxed);
+        self.map.lock().sort(full);
         grown
     }
 
@@ -477,7 +610,11 @@ impl Space {
         // An end that was about to be cut may have holes.
         self.add_end(u32::MAX);
         let have = self.segments();
-        let step = step_of(have).max(segments);
+        let mut step = step_of(have).max(segments);
+        if have + step >= self.units.least_segments() {
+            // The file system tends to place whole units where they begin an erase block.
+            step = (have + step).next_multiple_of(self.units.segments()) - have;
+        }
         let room = self.most.saturating_sub(have);
         while segments > 0 {
             match self.fill_holes(step) {
@@ -509,11 +646,26 @@ impl Space {
         self.device.grow(end)?;
         // A device with coarse steps may be longer now.
         let new = self.device.pages() - have;
-        write_zeros(&*self.device, have, new)?;
-        self.wrote(new);
+        let stored = (have / SEGMENT) as u32;
+        self.give_storage(stored, (new / SEGMENT) as u32)?;
         self.device.flush(Tag::dbm(Purpose::Meta))?;
         // An end that was left out meanwhile may have holes.
-        self.add_end((have / SEGMENT) as u32);
+        self.add_end(stored);
+        Ok(())
+    }
+
+    /// Notes that segments have storage that was never written. Those of a small device are written
+    /// at once.
+    fn give_storage(&self, first: u32, count: u32) -> Result<(), IoError> {
+        if first + count < self.units.least_segments() {
+            let pages = u64::from(count) * SEGMENT;
+            write_zeros(&*self.device, u64::from(first) * SEGMENT, pages)?;
+            self.wrote(pages);
+            return Ok(());
+        }
+        for number in first..first + count {
+            self.segment(number).raw.store(true, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -540,16 +692,25 @@ impl Space {
     /// error only if no segment has storage.
     fn fill(&self, holes: &[(u32, u64)]) -> (usize, Result<(), IoError>) {
         let mut filled = 0;
-        for (number, _) in holes {
-            let page = u64::from(*number) * SEGMENT;
-            let done = self.device.fill(page, SEGMENT);
-            match done.and_then(|()| write_zeros(&*self.device, page, SEGMENT)) {
-                Err(error) if error.no_space() && filled > 0 => break,
-                Err(error) => return (0, Err(error)),
-                Ok(()) => filled += 1,
+        for (first, count) in runs(holes.iter().map(|(number, _)| *number)) {
+            let fill = |first: u32, count: u32| {
+                let (page, pages) = (u64::from(first) * SEGMENT, u64::from(count) * SEGMENT);
+                self.device.fill(page, pages)?;
+                self.give_storage(first, count)
+            };
+            match fill(first, count) {
+                Ok(()) => filled += count as usize,
+                Err(error) if !error.no_space() => return (0, Err(error)),
+                Err(error) => {
+                    let fits = |number: &u32| fill(*number, 1).is_ok();
+                    filled += (first..first + count).take_while(fits).count();
+                    if filled == 0 {
+                        return (0, Err(error));
+                    }
+                    break;
+                }
             }
         }
-        self.wrote(filled as u64 * SEGMENT);
         if filled > 0
             && let Err(error) = self.device.flush(Tag::dbm(Purpose::Meta))
         {
@@ -619,24 +780,42 @@ impl Space {
     }
 
     /// Gives back the storage of up to `most` free segments from `first` on, those nearest to the
-    /// end first. Segments that became free after checkpoint `settled` keep theirs.
+    /// end first, in whole erase units. Segments that became free after checkpoint `settled` keep
+    /// theirs.
     pub fn punch(&self, first: u32, settled: u64, most: usize) {
         let _growth = self.growth.lock();
-        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let map = self.map.lock();
+        let unit = (map.unit() / SEGMENT) as u32;
+        let is_idle = |number: u32| {
+            let since = map.free.get(&number).filter(|_| number >= first);
+            since.is_some_and(|since| *since <= settled)
+        };
+        let is_whole = |number: u32| {
+            let first = number - number % unit;
+            (first..first + unit).all(|other| is_idle(other) || map.holes.contains_key(&other))
+        };
+        let idle = map.free.range(first..).rev().map(|(number, _)| *number);
+        let idle = idle.filter(|number| is_idle(*number) && is_whole(*number));
+        let mut idle: Vec<u32> = idle.take(most - most % unit as usize).collect();
+        idle.reverse();
+        self.punch_free(map, &idle);
+    }
+
+    /// The same of all free segments that are no part of a free erase unit.
+    pub fn punch_loose(&self, settled: u64) {
+        let _growth = self.growth.lock();
         let mut map = self.map.lock();
-        let idle = map
-            .free
-            .range(first..)
-            .rev()
-            .filter(|(_, since)| **since <= settled);
-        for number in idle.map(|(number, _)| *number).take(most) {
-            match runs.last_mut() {
-                Some((first, count)) if number + 1 == *first => {
-                    (*first, *count) = (number, *count + 1)
-                }
-                _ => runs.push((number, 1)),
-            }
-        }
+        let idle = map.loose.iter().filter(|(_, since)| **since <= settled);
+        let idle: Vec<(u32, u64)> = idle.map(|(number, since)| (*number, *since)).collect();
+        let numbers: Vec<u32> = idle.iter().map(|(number, _)| *number).collect();
+        map.loose.retain(|_, since| *since > settled);
+        map.free.extend(idle);
+        self.punch_free(map, &numbers);
+        self.map.lock().sort(self.is_full());
+    }
+
+    fn punch_free(&self, mut map: MutexGuard<'_, Map>, numbers: &[u32]) {
+        let runs = runs(numbers.iter().copied());
         // Nobody may take them meanwhile.
         let taken: Vec<Vec<(u32, u64)>> = runs
             .iter()
@@ -662,6 +841,18 @@ impl Space {
             }
         }
     }
+}
+
+/// Neighbouring numbers, given in ascending order: the first of each run, and how many.
+fn runs(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == number => *count += 1,
+            _ => runs.push((number, 1)),
+        }
+    }
+    runs
 }
 
 /// By how many segments a device of `segments` segments grows or shrinks.
@@ -694,11 +885,24 @@ mod tests {
 
     use super::*;
 
+    /// Segments of an erase unit, and of the smallest device that has them.
+    const IN_UNIT: u32 = (UNIT / SEGMENT) as u32;
+    const SMALL: u32 = 32 * IN_UNIT;
+
+    fn space_of(device: &Arc<Meanwhile>, max_bytes: Option<u64>) -> Space {
+        let options = Options {
+            max_bytes,
+            ..Options::default()
+        };
+        Space::new(Arc::clone(device) as Arc<dyn Device>, &options)
+    }
+
     /// Leaves out the space's end whenever storage is asked for, as a checkpoint of another thread
     /// may.
     #[derive(Default)]
     struct Meanwhile {
         pages: AtomicU64,
+        written: AtomicU64,
         space: OnceLock<Weak<Space>>,
     }
 
@@ -742,7 +946,9 @@ mod tests {
         }
 
         fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
-            assert!(page + (buf.len() / PAGE_SIZE) as u64 <= self.pages());
+            let pages = (buf.len() / PAGE_SIZE) as u64;
+            assert!(page + pages <= self.pages());
+            self.written.fetch_add(pages, Ordering::Relaxed);
             Ok(())
         }
 
@@ -755,16 +961,112 @@ mod tests {
         }
     }
 
+    /// SEGMENT-4, SEGMENT-3: segments of a large device come in whole units, loose ones only when
+    /// it is full. Pages and long groups go to storage that was never written, the rest of the log
+    /// does not.
+    #[test]
+    fn a_large_device_gives_whole_units() {
+        let device = Arc::new(Meanwhile::default());
+        let units = SMALL / IN_UNIT;
+        device
+            .pages
+            .store(u64::from(units) * UNIT, Ordering::Relaxed);
+        let most = u64::from(units + 3) * UNIT * PAGE_SIZE as u64;
+        let space = space_of(&device, Some(most));
+        space.release_held(0);
+        assert_eq!(space.free() as u32, (units - 1) * IN_UNIT);
+        assert_eq!(space.loose() as u32, IN_UNIT - 1, "beside the superblock");
+        let take = |last, of| space.take(last, 0, of).unwrap();
+        assert_eq!(take(7, Use::Pages), 8, "the unit goes on");
+        let mut last = take(IN_UNIT - 1, Use::Pages);
+        let first = last;
+        assert_eq!(first % IN_UNIT, 0);
+        while space.free() > 0 {
+            last = take(last, Use::Log);
+        }
+        assert_eq!(last, SMALL - 1, "all in order");
+        assert_eq!(device.written.load(Ordering::Relaxed), 0);
+        // One of them is free again, and nobody takes it while the device can grow.
+        space.segment(first + 3).taken.store(0, Ordering::Release);
+        space.map.lock().free.insert(first + 3, 0);
+        space.release_held(0);
+        assert_eq!((space.free(), space.loose() as u32), (0, IN_UNIT - 1));
+        let unit = |number| SMALL + number * IN_UNIT;
+        assert_eq!(take(last, Use::Pages), unit(0));
+        assert_eq!(take(unit(1) - 1, Use::Group), unit(1));
+        assert_eq!(device.written.load(Ordering::Relaxed), 0);
+        assert_eq!(take(unit(2) - 1, Use::Log), unit(2));
+        assert_eq!(device.written.load(Ordering::Relaxed), SEGMENT);
+        // The rest of the three units goes on where it was begun.
+        for number in (unit(0)..unit(3)).filter(|number| number % IN_UNIT > 0) {
+            assert_eq!(take(number - 1, Use::Pages), number);
+        }
+        assert!(!space.is_full());
+        for _ in 1..IN_UNIT {
+            take(last, Use::Pages);
+            assert!(space.is_full());
+        }
+        assert!(space.take(last, 0, Use::Pages).is_err());
+    }
+
+    /// What the log needs next is written with zeros before, as a whole unit.
+    #[test]
+    fn a_unit_gets_zeros_before_the_log_takes_it() {
+        let device = Arc::new(Meanwhile::default());
+        let space = space_of(&device, None);
+        space.grow(2 * u64::from(SMALL)).unwrap();
+        assert_eq!(device.written.load(Ordering::Relaxed), 0);
+        let first = space.take(0, 0, Use::Log).unwrap();
+        assert_eq!(device.written.load(Ordering::Relaxed), SEGMENT);
+        assert!(space.lacks_zeros());
+        space.zero().unwrap();
+        assert!(!space.lacks_zeros());
+        let before = device.written.load(Ordering::Relaxed);
+        assert_eq!(before, SEGMENT + UNIT);
+        let last = first - first % IN_UNIT + IN_UNIT - 1;
+        assert!(!space.is_raw(space.take(last, 0, Use::Log).unwrap()));
+        assert_eq!(device.written.load(Ordering::Relaxed), before);
+    }
+
+    /// SEGMENT-2: a loose segment keeps what a reader may need.
+    #[test]
+    fn a_loose_segment_is_punched_when_no_reader_needs_it() {
+        let device = Arc::new(Meanwhile::default());
+        let pages = u64::from(SMALL) * SEGMENT;
+        device.pages.store(pages, Ordering::Relaxed);
+        let space = space_of(&device, None);
+        space.release_held(0);
+        space.map.lock().loose.insert(1, 5);
+        space.punch_loose(4);
+        assert_eq!((space.loose(), space.holes() as u32), (1, IN_UNIT - 2));
+        space.punch_loose(5);
+        assert_eq!((space.loose(), space.holes() as u32), (0, IN_UNIT - 1));
+    }
+
     /// A hole that got storage while a checkpoint left out the end that it was in became free
     /// beyond the end. It was given out, and given out again after the device had grown.
     #[test]
     fn no_segment_has_two_users_when_the_end_is_left_out_meanwhile() {
-        let device = Arc::new(Meanwhile::default());
-        device.pages.store(64 * SEGMENT, Ordering::Relaxed);
-        let space = Arc::new(Space::new(Arc::clone(&device) as Arc<dyn Device>, None));
-        device.space.set(Arc::downgrade(&space)).unwrap();
+        let units = Units {
+            pages: 64,
+            least: 8,
+        };
+        for units in [Units::default(), units] {
+            let device = Arc::new(Meanwhile::default());
+            device.pages.store(64 * SEGMENT, Ordering::Relaxed);
+            let options = Options {
+                units,
+                ..Options::default()
+            };
+            let space = Arc::new(Space::new(Arc::clone(&device) as Arc<dyn Device>, &options));
+            device.space.set(Arc::downgrade(&space)).unwrap();
+            take_and_free(&space);
+        }
+    }
+
+    fn take_and_free(space: &Space) {
         let mut used = BTreeSet::new();
-        for round in 0..100 {
+        for round in 0..1000 {
             // Some segments come back, and all that are free become holes.
             for _ in 0..round % 7 {
                 if let Some(segment) = used.pop_last() {
@@ -772,13 +1074,16 @@ mod tests {
                     space.map.lock().free.insert(segment, 0);
                 }
             }
+            if round % 2 == 0 {
+                space.release_held(0);
+            }
             space.punch(1, u64::MAX, usize::MAX);
             if round % 3 == 0 {
                 space.leave_end(u64::MAX, u32::MAX);
                 space.remove_end();
             }
             for _ in 0..round % 5 {
-                let segment = space.take(0, 0).unwrap();
+                let segment = space.take(round % 64, 0, Use::Pages).unwrap();
                 assert!(used.insert(segment), "{segment} has two users");
                 assert!(segment < space.segments(), "{segment} is beyond the end");
             }

@@ -51,6 +51,7 @@ impl Version {
         let freed = page.is_none();
         if !freed {
             dram.count_resident(true);
+            dram.count_unwritten(true);
         }
         Version::made(id, commit, freed, page, 0, older, dram)
     }
@@ -106,9 +107,11 @@ impl Version {
     /// Sets the version's place, or changes it; the old one is released.
     pub fn set_place(&self, place: u64) {
         self.dram.space.hold(place);
-        self.dram
-            .space
-            .release(self.place.swap(place, Ordering::AcqRel));
+        let old = self.place.swap(place, Ordering::AcqRel);
+        if old == 0 {
+            self.dram.count_unwritten(false);
+        }
+        self.dram.space.release(old);
     }
 
     /// Drops the bytes if they were not read since the last call and can be read again. Returns
@@ -149,6 +152,9 @@ impl Drop for Version {
             self.dram.spare.give(page);
         } else if !self.freed {
             self.dram.count_cold(false);
+        }
+        if self.place() == 0 && !self.freed {
+            self.dram.count_unwritten(false);
         }
         self.dram.space.release(self.place());
         // A long chain must not be dropped by recursion.

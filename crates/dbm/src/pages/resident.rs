@@ -59,6 +59,8 @@ pub(crate) struct Dram {
     most: usize,
     /// Pages of DRAM that versions take.
     resident: AtomicUsize,
+    /// Those of them that are not written, so that they stay.
+    unwritten: AtomicUsize,
     /// Versions whose bytes are only on the device.
     cold: AtomicUsize,
 }
@@ -71,6 +73,7 @@ impl Dram {
             spare: Spare::default(),
             most,
             resident: AtomicUsize::new(0),
+            unwritten: AtomicUsize::new(0),
             cold: AtomicUsize::new(0),
         }
     }
@@ -80,8 +83,11 @@ impl Dram {
         self.resident.load(Ordering::Relaxed)
     }
 
+    /// Whether pages must leave DRAM. A quarter of it is for those that are written, however many
+    /// are not.
     pub fn is_over(&self) -> bool {
-        self.resident() > self.most
+        let unwritten = self.unwritten.load(Ordering::Relaxed);
+        self.resident() > self.most.max(unwritten + self.most / 4)
     }
 
     /// Whether bytes of some version are only on the device.
@@ -94,6 +100,14 @@ impl Dram {
         match came {
             true => self.resident.fetch_add(1, Ordering::Relaxed),
             false => self.resident.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// A version came that is not written, or such a one was written or ended.
+    pub fn count_unwritten(&self, came: bool) {
+        match came {
+            true => self.unwritten.fetch_add(1, Ordering::Relaxed),
+            false => self.unwritten.fetch_sub(1, Ordering::Relaxed),
         };
     }
 

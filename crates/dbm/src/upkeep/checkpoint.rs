@@ -29,19 +29,19 @@ use crate::core::{Core, Seen};
 use crate::disk::entry::{HEAD, Kind, page_of};
 use crate::disk::log::{Label, Position, append_bytes};
 use crate::disk::maps::{CHUNK, MapPlaces, Maps, Words};
-use crate::disk::space::SEGMENT;
+use crate::disk::space::{SEGMENT, UNIT};
 use crate::disk::superblock::{COPIES, Superblock};
 use crate::error::DbmError;
 use crate::pages::mapping::Version;
 use crate::pages::node::Page;
 use crate::upkeep::record::CheckpointRecord;
-use crate::upkeep::shrink::{cut_end, punch, spare_segments};
+use crate::upkeep::shrink::{cut_end, punch, punch_loose, spare_segments};
 use crate::upkeep::sink::{Sink, begin_images};
 use crate::writer::dirty::Began;
 use crate::writer::room::ENDS;
 
-/// Pages that are written at a time.
-const AT_A_TIME: usize = 16;
+/// Pages that are written at a time: some erase units.
+const AT_A_TIME: usize = 4 * UNIT as usize;
 
 /// Pages that are checked for old versions while the writer's lock is held once.
 const SWEPT: usize = 64;
@@ -66,6 +66,7 @@ pub(crate) fn checkpoint_all(core: &Arc<Core>) -> Result<(), DbmError> {
         let most = core.room.step(&core.space).max(room.saturating_sub(kept));
         let written = checkpoint(core, &mut maps, most, core.room.cleaner(&core.space))?;
         punch(core, u64::MAX);
+        punch_loose(core);
         if core.log.lock().replayed >= until {
             break;
         }
@@ -419,15 +420,14 @@ impl<'a> Checkpoint<'a> {
 
     /// Writes chunks of the table.
     fn write_map(&mut self, places: &mut Vec<u64>, words: &Words) -> Result<(), DbmError> {
+        let mut sink = Sink::of(self.core, self.apart)?;
         for (chunk, words) in words {
-            let mut sink = Sink::of(self.core, self.apart)?;
             let place = sink.append(Label::alone(Kind::Map, 0), |body| {
                 for (to, word) in body.chunks_exact_mut(8).zip(words) {
                     to.copy_from_slice(&word.to_le_bytes());
                 }
                 words.len() * 8
             })?;
-            sink.write_out()?;
             self.core.space.name(place);
             let nth = *chunk as usize;
             if places.len() <= nth {
@@ -435,6 +435,6 @@ impl<'a> Checkpoint<'a> {
             }
             self.old.push(std::mem::replace(&mut places[nth], place));
         }
-        Ok(())
+        sink.write_out()
     }
 }

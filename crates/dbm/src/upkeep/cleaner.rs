@@ -39,6 +39,7 @@ pub(crate) fn clean_end(core: &Core, maps: &Maps, idle: u64) -> Result<u64, DbmE
     let step = core.room.step(&core.space) as u64;
     let most = core.room.claim(&core.space, step);
     let (mut left, from) = (most, segments.saturating_sub(unused).max(1));
+    let mut moved = Copies::new();
     for number in (from..segments).rev() {
         let used = u64::from(core.space.segment(number).used());
         if used == 0 || open.contains(&number) {
@@ -48,8 +49,10 @@ pub(crate) fn clean_end(core: &Core, maps: &Maps, idle: u64) -> Result<u64, DbmE
             break;
         };
         left = rest;
-        clean_segment(core, number, maps).inspect_err(|error| core.latch.close(error))?;
+        clean_segment(core, number, maps, &mut moved)
+            .inspect_err(|error| core.latch.close(error))?;
     }
+    put_copies(core, moved)?;
     core.room.unclaim(left);
     Ok(most - left)
 }
@@ -65,21 +68,51 @@ fn victims(core: &Core, most: u32, cost: impl Fn(&Segment) -> u32) -> Vec<(u32, 
         .collect()
 }
 
-/// Moves the live pages of the segments with the largest benefit: as many as a checkpoint writes.
+/// Moves the live pages of the erase units with the largest benefit: as many as a checkpoint
+/// writes.
 pub(crate) fn clean(core: &Core, maps: &Maps) -> Result<(), DbmError> {
     let step = core.room.step(&core.space) as u64;
     let room = core
         .room
         .claim(&core.space, step.max(ROUND as u64 * SEGMENT));
     let now = core.log.lock().position().sequence;
-    let pays = |&(number, used): &(u32, u32)| {
-        let segment = core.space.segment(number);
-        let age = now.saturating_sub(segment.stamp.load(Ordering::Acquire));
-        age * (SEGMENT - u64::from(used)) / (SEGMENT + u64::from(used))
+    let open = open_segments(core);
+    // On a full device, few units have only pages or only a part of the log.
+    let unit = match core.space.is_full() {
+        true => SEGMENT,
+        false => core.space.unit(),
     };
-    let mut victims = victims(core, SEGMENT as u32 * 7 / 8, Segment::cost);
-    victims.sort_by_cached_key(|victim| std::cmp::Reverse(pays(victim)));
-    clean_segments(core, &victims, room, maps).map(drop)
+    let in_unit = (unit / SEGMENT) as u32;
+    let mut victims: Vec<(u64, u32, u64)> = Vec::new();
+    for first in (0..core.space.segments()).step_by(in_unit as usize) {
+        let numbers = first.max(1)..(first + in_unit).min(core.space.segments());
+        let is_fixed = |n: u32| open.contains(&n) || !core.space.can_be_emptied(n);
+        if numbers.clone().any(is_fixed) {
+            continue;
+        }
+        let (mut cost, mut used, mut stamp) = (0, 0, 0);
+        for segment in numbers.map(|number| core.space.segment(number)) {
+            cost += u64::from(segment.cost());
+            used += u64::from(segment.used());
+            stamp = stamp.max(segment.stamp.load(Ordering::Acquire));
+        }
+        if (1..unit * 7 / 8).contains(&cost) {
+            let pays = now.saturating_sub(stamp) * (unit - cost) / (unit + cost);
+            victims.push((pays, first, used));
+        }
+    }
+    victims.sort_unstable_by_key(|victim| std::cmp::Reverse(*victim));
+    let (mut moved, mut chosen) = (0, Vec::new());
+    for (_, first, used) in victims {
+        moved += used;
+        if moved > room {
+            break;
+        }
+        let numbers = first.max(1)..(first + in_unit).min(core.space.segments());
+        let used = |number| (number, core.space.segment(number).used());
+        chosen.extend(numbers.map(used).filter(|(_, used)| *used > 0));
+    }
+    clean_segments(core, &chosen, room, maps).map(drop)
 }
 
 /// Moves the live pages of the segments with the fewest, if that frees a segment. Returns how
@@ -124,25 +157,34 @@ fn clean_segments(
     maps: &Maps,
 ) -> Result<usize, DbmError> {
     begin_images(core);
-    let (mut moved, mut segments) = (0, 0);
+    let (mut moved, mut segments, mut copies) = (0, 0, Copies::new());
     for (number, used) in victims {
         moved += u64::from(*used);
         if moved > room {
             break;
         }
-        clean_segment(core, *number, maps).inspect_err(|error| core.latch.close(error))?;
+        clean_segment(core, *number, maps, &mut copies)
+            .inspect_err(|error| core.latch.close(error))?;
         segments += 1;
     }
+    put_copies(core, copies)?;
     Ok(segments)
 }
 
-fn clean_segment(core: &Core, number: u32, maps: &Maps) -> Result<(), DbmError> {
+/// Pages of trees that were appended again, each with its new place.
+type Copies = Vec<(u32, Arc<Version>, u64)>;
+
+fn clean_segment(
+    core: &Core,
+    number: u32,
+    maps: &Maps,
+    copies: &mut Copies,
+) -> Result<(), DbmError> {
     let first = u64::from(number) * SEGMENT;
     let mut pages = AlignedBuf::new(SEGMENT as usize);
     core.device
         .read(first, &mut pages, Tag::dbm(Purpose::Reclaim))
         .map_err(DbmError::io("reading a segment to clean it"))?;
-    let mut nodes = Vec::new();
     for (nth, page) in pages.chunks(PAGE_SIZE).enumerate() {
         let Some(head) = Head::read(page) else {
             continue;
@@ -152,7 +194,8 @@ fn clean_segment(core: &Core, number: u32, maps: &Maps) -> Result<(), DbmError> 
         match head.kind {
             Kind::Node => {
                 if let Some(version) = version_of(core, id, place) {
-                    nodes.push((id, version, head, page));
+                    let to = append_again(&mut Sink::of(core, true)?, &head, page)?;
+                    copies.push((id, version, to));
                 }
                 let is_named = maps.node(id) == place;
                 let newest = core.pages.newest(id);
@@ -171,7 +214,7 @@ fn clean_segment(core: &Core, number: u32, maps: &Maps) -> Result<(), DbmError> 
             Kind::Changes | Kind::Checkpoint => {}
         }
     }
-    move_nodes(core, nodes)
+    Ok(())
 }
 
 /// The version of a page that is at a place.
@@ -186,16 +229,11 @@ fn version_of(core: &Core, id: u32, place: u64) -> Option<Arc<Version>> {
     None
 }
 
-/// Writes pages of trees again, all with one write.
-fn move_nodes(core: &Core, nodes: Vec<(u32, Arc<Version>, Head, &[u8])>) -> Result<(), DbmError> {
-    let mut sink = Sink::of(core, true)?;
-    let mut moved = Vec::with_capacity(nodes.len());
-    for (id, version, head, page) in nodes {
-        moved.push((id, version, append_again(&mut sink, &head, page)?));
-    }
-    sink.write_out()?;
-    drop(sink);
-    for (id, version, place) in moved {
+/// Writes the copies, all with few writes, and sets their places.
+fn put_copies(core: &Core, copies: Copies) -> Result<(), DbmError> {
+    let written = core.images.lock().write_out();
+    written.inspect_err(|error| core.latch.close(error))?;
+    for (id, version, place) in copies {
         version.set_place(place);
         core.writer.lock().changed.place(id);
     }

@@ -24,13 +24,13 @@ use crate::upkeep::checkpoint::checkpoint;
 use crate::upkeep::cleaner::{clean, clean_end};
 use crate::upkeep::shrink::{cut_end, punch};
 
-/// Whether dead pages hold more than an eighth of the live pages, and what the log leaves of its
-/// `share`. If DRAM is small, changed pages are written before the log is long, and dead pages take
-/// its space: to clean them would only cost writes.
+/// Whether dead pages hold more than a thirty-second of the live pages, four erase units, and what
+/// the log leaves of its `share`. If DRAM is small, changed pages are written before the log is
+/// long, and dead pages take its space: to clean them would only cost writes.
 fn should_clean(space: &Space, share: u64) -> bool {
     let used = u64::from(space.used_segments()) * SEGMENT;
     let live = space.needed();
-    used > live + live / 8 + share + 4 * SEGMENT
+    used > live + live / 32 + share + 4 * space.unit()
 }
 
 /// Does a part of the work that is due. Returns whether there is more.
@@ -52,6 +52,13 @@ fn maintain(core: &Arc<Core>) -> Result<bool, DbmError> {
     }
     if room.is_short(space) {
         space.grow_if_room(1)?;
+    }
+    if space.lacks_zeros() {
+        let unit = core.options.units.pages;
+        let pages = room.claim(space, unit);
+        let done = (pages == unit).then(|| space.zero());
+        room.unclaim(pages);
+        done.transpose()?;
     }
     let behind = core.log.lock().behind();
     Ok(room.is_checkpoint_due(space, behind) || room.is_short(space))

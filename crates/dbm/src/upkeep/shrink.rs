@@ -45,3 +45,13 @@ pub(crate) fn punch(core: &Core, idle: u64) {
         space.punch(first, settled(core), most as usize);
     }
 }
+
+/// Gives back the storage of free segments between live ones, if that is more than a quarter of the
+/// live bytes. The file system gets back small pieces, so upkeep does not do that: the cleaner
+/// empties whole erase units.
+pub(crate) fn punch_loose(core: &Core) {
+    let space = &core.space;
+    if space.loose() as u64 * SEGMENT > space.needed() / 4 + LEAST_STEP {
+        space.punch_loose(settled(core));
+    }
+}

@@ -56,6 +56,8 @@ const CHANGES: (u64, u64) = (12, 5);
 const WHOLE: u64 = 1024;
 /// The least and the most that the log may have of the live pages.
 const LOG_SHARE: (u64, u64) = (WHOLE * 27 / 100, WHOLE * 60 / 100);
+/// The least in a database of erase units, which is large.
+const LARGE_LOG_SHARE: u64 = WHOLE * 45 / 100;
 /// The least pages that a checkpoint writes, if this many changed.
 pub(crate) const LEAST_STEP: u64 = 64;
 /// The most pages of a checkpoint that a commit waits for.
@@ -93,7 +95,6 @@ impl Size {
     }
 }
 
-/// How many segments there are for what.
 struct Segments {
     free: u64,
     /// With storage.
@@ -168,7 +169,7 @@ impl Room {
             writing: AtomicUsize::new(0),
             admitted: AtomicU64::new(0),
             log_bytes: options.log_bytes,
-            most_dirty: options.cache_bytes / PAGE_SIZE / 2,
+            most_dirty: options.cache_bytes / PAGE_SIZE,
             // Without a thread, a commit waits for the checkpoint.
             most_step: if options.threads == 0 {
                 MOST_STEP
@@ -274,7 +275,10 @@ impl Room {
     /// Most entries of changes after the log's replay position. With fewer, pages would be written
     /// more often; with more, they would take more space.
     pub fn log_limit(&self, space: &Space) -> u64 {
-        let share = self.log_share.load(Ordering::Relaxed);
+        let mut share = self.log_share.load(Ordering::Relaxed);
+        if space.unit() > SEGMENT {
+            share = share.max(LARGE_LOG_SHARE);
+        }
         (self.log_bytes / PAGE_SIZE as u64).max(space.needed() * share / WHOLE)
     }
 
@@ -504,7 +508,10 @@ mod tests {
     /// ADMIT-4: the cleaner of a full device took pages for which a commit was admitted before.
     #[test]
     fn what_one_counts_on_is_not_counted_by_another() {
-        let space = Space::new(FaultyDevice::new(SEGMENTS * SEGMENT, 1), None);
+        let space = Space::new(
+            FaultyDevice::new(SEGMENTS * SEGMENT, 1),
+            &Options::default(),
+        );
         assert!(!space.grow_if_room(1).unwrap());
         let room = Room::new(&Options::default());
         room.set_trees((0, 0), 40, 1);

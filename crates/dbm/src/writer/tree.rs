@@ -328,7 +328,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Drops a tree.
     pub fn drop_tree(&mut self, root: u32) -> Result<(), DbmError> {
         self.delete_range(root, b"", None)?;
         self.free(root);

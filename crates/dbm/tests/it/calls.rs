@@ -14,10 +14,11 @@ use senko_dbm::{Database, Durability, Options, Table};
 use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
+use crate::recorded::engines::{self, Rounds};
 use crate::recorded::{
-    Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, remove_empty_drafts,
+    Image, Log, Orders, PagesDevice, Recorder, Scratch, mark, remove_empty_drafts,
 };
-use crate::support::{Limit, number, seed};
+use crate::support::{Limit, number, seed, units};
 
 /// The child's database, threads, commits and seed; only the child has it.
 const CHILD: &str = "SENKO_DBM_RECORDED";
@@ -60,11 +61,12 @@ fn options() -> Options {
     Options {
         log_bytes: 256 << 10,
         cache_bytes: 1 << 20,
+        // Each process draws anew.
+        units: units(mix64(std::process::id().into()).is_multiple_of(2)),
         ..Options::default()
     }
 }
 
-/// One commit; returns its number.
 fn commit(db: &Database, table: &Table, durability: Durability) -> u64 {
     let done = db.run(durability, |tx| {
         let n = count(tx.get(table, b"all")?) + 1;
@@ -130,7 +132,8 @@ fn child() {
     mark(&n.to_string());
 }
 
-fn run(recorder: &Recorder, path: &Path, threads: u64, commits: u64, seed: u64, orders: &Orders) {
+fn run(recorder: &Recorder, path: &Path, numbers: (u64, u64, u64), orders: &Orders) {
+    let (threads, commits, seed) = numbers;
     let told = format!("{} {threads} {commits} {seed}", path.display());
     let status = recorder.run_test("calls::child", (CHILD, told), orders);
     assert_eq!(status.success(), orders.kill.is_none(), "{status}");
@@ -214,81 +217,49 @@ fn cut(log: &Log, from: u64, cuts: u64, rng: &mut Rng) -> u64 {
     let most = marks.iter().map(|(_, n)| *n).max().unwrap();
     // Commits that were not told of, at most the last ones of each thread.
     let states = states(most + 500);
-    let mut moments: Vec<u64> = (0..cuts)
-        .map(|_| match rng.below(2) {
-            0 => marks[rng.below(marks.len() as u64) as usize].0,
-            _ => from + rng.below(log.end() - from),
-        })
-        .filter(|moment| *moment >= from)
-        .collect();
-    moments.sort_unstable();
-    let mut replay = Replay::new(log);
-    let (mut least, mut made, mut next) = (0, false, 0);
-    for (nth, moment) in moments.iter().enumerate() {
-        replay.move_to(*moment);
-        while let Some((_, n)) = marks.get(next).filter(|(at, _)| at <= moment) {
-            (least, made) = (least.max(*n), true);
-            next += 1;
-        }
-        let image = replay.image(rng);
-        if !image.files.contains_key("data") {
-            assert!(!made, "the file is gone");
-            continue;
-        }
-        // A file without its first length is only a matter of the file layer.
-        let folder = (nth % 16 == 0 || !made).then(Scratch::new);
-        let opened = open(&image, "data", folder.as_ref().map(|folder| folder.path()));
-        let done = opened.and_then(|db| {
-            let n = check(&db, least, made, &states)?;
+    let near: Vec<u64> = marks.iter().map(|(at, _)| *at).collect();
+    let before = |moment: u64| {
+        let before = marks.iter().take_while(|(at, _)| *at <= moment);
+        before.map(|(_, n)| *n).max()
+    };
+    let made = |moment| before(moment).is_some();
+    engines::cut(
+        log,
+        (from, cuts),
+        &near,
+        rng,
+        made,
+        |moment, image, folder| {
+            let db = open(image, "data", folder)?;
+            let least = before(moment);
+            let n = check(&db, least.unwrap_or(0), least.is_some(), &states)?;
             // It goes on from there.
             if let Ok(table) = db.table("t") {
                 assert_eq!(commit(&db, &table, Durability::Synced), n + 1);
             }
             verify(&db)
-        });
-        if let Err(text) = done {
-            panic!(
-                "cut at {moment} of {}, {} calls unflushed: {text}",
-                log.end(),
-                replay.uncovered()
-            );
-        }
-    }
-    moments.len() as u64
+        },
+    )
+}
+
+/// As many rounds as `SENKO_DBM_CUTS` asks for.
+fn rounds(test: &str, rounds: impl FnOnce(Rounds<'_>)) {
+    let (seed, limit) = (seed(test), Limit::new());
+    let cuts = number("SENKO_DBM_CUTS", 600);
+    rounds(Rounds {
+        seed,
+        cuts,
+        is_over: &|done| limit.is_over(format_args!("{done} of {cuts} cuts")),
+        run: &run,
+        cut: &cut,
+    });
 }
 
 /// With 1, 2 and 8 threads, and calls that take drawn times. `SENKO_DBM_CUTS` sets the number of
 /// cuts.
 #[test]
 fn a_synced_commit_is_covered_by_a_flush_of_the_kernel() {
-    let (seed, limit) = (seed("calls"), Limit::new());
-    let mut rng = Rng::new(seed);
-    let cuts = number("SENKO_DBM_CUTS", 600);
-    let mut done = 0;
-    for round in 0.. {
-        if done >= cuts || limit.is_over(format_args!("{done} of {cuts} cuts")) {
-            break;
-        }
-        let threads = [8, 2, 1][round % 3];
-        let folder = Scratch::new();
-        let recorder = Recorder::new(folder.path());
-        let micros = [2000, 300, 0][rng.below(3) as usize];
-        let orders = Orders {
-            delays: Some((seed + round as u64, micros)),
-            kill: None,
-        };
-        run(
-            &recorder,
-            &folder.path().join("data"),
-            threads,
-            600,
-            rng.next_u64() >> 1,
-            &orders,
-        );
-        let log = recorder.log();
-        done += cut(&log, 0, (cuts / 3).clamp(1, 2000), &mut rng);
-    }
-    println!("{done} cuts");
+    rounds("calls", |rounds| rounds.of_whole_runs(|_| 600));
 }
 
 /// A process once trusted what a killed one had written and not flushed: its own synced commit then
@@ -296,36 +267,7 @@ fn a_synced_commit_is_covered_by_a_flush_of_the_kernel() {
 /// unwritten was told as damage until another checkpoint came.
 #[test]
 fn a_process_flushes_what_a_killed_one_left() {
-    let (seed, limit) = (seed("left"), Limit::new());
-    let mut rng = Rng::new(seed);
-    let cuts = number("SENKO_DBM_CUTS", 600);
-    let mut done = 0;
-    for round in 0.. {
-        if done >= cuts || limit.is_over(format_args!("{done} of {cuts} cuts")) {
-            break;
-        }
-        let folder = Scratch::new();
-        let recorder = Recorder::new(folder.path());
-        let path = folder.path().join("data");
-        let when = [When::Before, When::Half, When::After][rng.below(3) as usize];
-        let first = Orders {
-            delays: None,
-            kill: Some((1 + rng.below([8, 300][round % 2]), when)),
-        };
-        run(&recorder, &path, 2, 100_000, rng.next_u64() >> 1, &first);
-        let from = recorder.log().end();
-        let (threads, commits) = ([1, 2][round % 2], rng.below(30));
-        run(
-            &recorder,
-            &path,
-            threads,
-            commits,
-            rng.next_u64() >> 1,
-            &Orders::default(),
-        );
-        done += cut(&recorder.log(), from, (cuts / 8).clamp(1, 500), &mut rng);
-    }
-    println!("{done} cuts");
+    rounds("left", |rounds| rounds.after_a_kill(300));
 }
 
 /// The child that does one operation: its name, database and copy.
@@ -420,17 +362,8 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
     db.close().unwrap();
     let prepared = std::fs::read(path).unwrap();
     for operation in OPERATIONS {
-        let start = |kill| {
-            let folder = Scratch::new();
-            let path = folder.path().join("data");
-            std::fs::write(&path, &prepared).unwrap();
-            let recorder = Recorder::new(folder.path());
-            let copy = folder.path().join("copy");
-            let told = format!("{operation} {} {}", path.display(), copy.display());
-            let orders = Orders { delays: None, kill };
-            let status = recorder.run_test("calls::worker", (WORKER, told), &orders);
-            (status, folder, recorder.log())
-        };
+        let worker = ("calls::worker", WORKER);
+        let start = |kill| engines::operate_once(worker, operation, &prepared, kill);
         let (status, _, log) = start(None);
         assert!(status.success(), "{operation}: {status}");
         // A power cut at any time of it, too; but that may take buffered commits.
@@ -474,10 +407,7 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
             check(&db, found, true, &states).unwrap_or_else(|text| panic!("{what}, again: {text}"));
             verify(&db).unwrap_or_else(|text| panic!("{what}, again: {text}"));
             drop(db);
-            let names = std::fs::read_dir(folder.path()).unwrap();
-            for name in names.map(|entry| entry.unwrap().file_name()) {
-                assert!(name == "data" || name == "copy", "{what}: {name:?} is left");
-            }
+            engines::nothing_else_is_left(folder.path(), &what);
         }
         println!("{operation}: {made} kills at {calls} calls");
         assert!(made > 0, "{operation} was never killed");

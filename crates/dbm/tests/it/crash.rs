@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use senko_dbm::{Database, DbmError, Durability, Snapshot, Table};
+use senko_dbm::{Database, DbmError, Durability, Options, Snapshot, Table};
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Tag};
 use senko_workload::Rng;
 
-use crate::support::{Limit, Model, content, number, open, quiet, seed};
+use crate::support::{Limit, Model, content, number, open, quiet, seed, units};
 
 /// Takes copies of the device in the state that crashes would leave, before and after each write
 /// and flush.
@@ -148,12 +148,12 @@ impl Drop for Run {
 }
 
 impl Run {
-    fn new(seed: u64, copies: u64) -> Run {
+    fn new(seed: u64, copies: u64, options: Options) -> Run {
         let watched = Arc::new(Watched {
             device: FaultyDevice::new(3000, seed),
             state: Mutex::default(),
         });
-        let db = Database::open_device(Arc::clone(&watched) as _, quiet()).unwrap();
+        let db = Database::open_device(Arc::clone(&watched) as _, options).unwrap();
         let table = db.create_table("t").unwrap();
         {
             let mut state = watched.state.lock().unwrap();
@@ -452,7 +452,7 @@ fn a_commit_on_its_way_to_the_log_is_not_acknowledged() {
             std::thread::yield_now();
         }
     };
-    let options = senko_dbm::Options {
+    let options = Options {
         pause: Some(Arc::new(pause)),
         ..quiet()
     };
@@ -542,13 +542,13 @@ fn a_table_that_is_found_is_durable() {
 
 /// Every sequence of up to two steps, with a crash at each write and flush of them. Of those of
 /// three steps it has those that begin with one of the first four steps, or with a
-/// `SENKO_TEST_FACTOR` of 3 all.
+/// `SENKO_TEST_FACTOR` of 3 all. Each runs with usual erase units and with small ones.
 #[test]
 fn all_short_sequences() {
     let long = senko_workload::rounds(STEPS.len() as u64 / 3) as usize;
     let (mut images, mut sequences) = (0, 0);
-    let mut go = |steps: &[Step]| {
-        let mut run = Run::new(steps.len() as u64, 1);
+    let mut begin = |steps: &[Step], options: Options| {
+        let mut run = Run::new(steps.len() as u64, 1, options);
         for step in steps {
             run.step(*step);
         }
@@ -556,6 +556,12 @@ fn all_short_sequences() {
         run.kill();
         images += run.check(&format!("{steps:?}"));
         sequences += 1;
+    };
+    let mut go = |steps: &[Step]| {
+        for are_small in [false, true] {
+            let units = units(are_small);
+            begin(steps, Options { units, ..quiet() });
+        }
     };
     for (nth, a) in STEPS.into_iter().enumerate() {
         go(&[a]);
@@ -615,7 +621,7 @@ fn random_sequences() {
         if enough || limit.is_over(format_args!("{images} of {wanted} images")) {
             break;
         }
-        let mut run = Run::new(seed, 2);
+        let mut run = Run::new(seed, 2, quiet());
         for _ in 0..60 {
             let step = match run.rng.below(40) {
                 0 => Step::Sync,

@@ -350,7 +350,7 @@ fn a_full_disk_takes_every_delete() {
 #[test]
 fn a_checkpoint_writes_all_or_says_that_there_is_no_room() {
     let mut refused = 0;
-    for records in [100, 200, 400, 800, 1600, 3200, 6400, 12_800] {
+    for records in [100, 200, 400, 800, 1600, 3200, 6400, 9600, 12_800] {
         let disk = Disk::new(16 << 20 >> 12);
         let options = Options {
             threads: 0,

@@ -9,7 +9,7 @@ use senko_dbm::{Database, DbmError, Durability, Options, Table};
 use senko_io::faulty::FaultyDevice;
 use senko_workload::Rng;
 
-use crate::support::{content, quiet, seed};
+use crate::support::{content, quiet, seed, usual};
 
 /// How a database is bounded.
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +239,7 @@ fn a_checkpoint_beside_commits_finds_room_where_the_file_can_grow() {
     let options = Options {
         log_bytes: 256 << 10,
         cache_bytes: 1 << 20,
-        ..Options::default()
+        ..usual()
     };
     let db = Database::open(&folder.path().join("data"), options).unwrap();
     let table = db.create_table("t").unwrap();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use senko_dbm::{Database, Durability, Options};
 use senko_workload::Rng;
 
-use crate::support::{Limit, number, seed};
+use crate::support::{Limit, number, seed, units, usual};
 
 const THREADS: u64 = 3;
 /// The path of the child's database; only the child has it.
@@ -24,6 +24,8 @@ fn child() {
     let options = Options {
         log_bytes: 1 << 20,
         cache_bytes: 1 << 20,
+        // Some processes have small units, others go on without.
+        units: units(std::process::id().is_multiple_of(2)),
         ..Options::default()
     };
     let db = Database::open(Path::new(&path), options).unwrap();
@@ -119,7 +121,7 @@ fn a_killed_process_loses_no_commit_that_had_returned() {
             continue;
         }
         let reader = Database::open_to_read(&path, Options::default()).unwrap();
-        let db = Database::open(&path, Options::default()).unwrap();
+        let db = Database::open(&path, usual()).unwrap();
         let mut counted = acknowledged;
         for (name, db) in [("reader", &reader), ("writer", &db)] {
             let (table, now) = (db.table("t").unwrap(), db.snapshot());

@@ -217,6 +217,27 @@ fn a_transaction_that_loses_again_and_again_takes_a_turn() {
     assert_eq!(rival.db.stats().conflicts, 24);
 }
 
+/// The closure of `run` commits what its transaction reads. No turn helps against that: it ran for
+/// ever.
+#[test]
+fn a_run_that_changes_what_it_reads_ends() {
+    let db = Database::open_device(FaultyDevice::new(300, 1), quiet()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut tries = 0;
+    let done = db.run(Durability::None, |tx| {
+        tries += 1;
+        assert!(tries <= 100);
+        tx.get(&table, b"key")?;
+        db.run(Durability::None, |own| own.put(&table, b"key", &[tries]))?;
+        tx.put(&table, b"other", b"lost")
+    });
+    assert!(matches!(done, Err(DbmError::Conflict)), "{done:?}");
+    assert_eq!(tries, 100);
+    let now = db.snapshot();
+    assert_eq!(now.get(&table, b"key").unwrap().unwrap(), [100]);
+    assert_eq!(now.get(&table, b"other").unwrap(), None);
+}
+
 /// A transaction reads something else in each try, so that its first turn stops the wrong commits.
 /// Its second one stops all. Without `run` it is the same.
 #[test]

@@ -11,7 +11,7 @@ use senko_io::faulty::FaultyDevice;
 use senko_workload::Rng;
 
 use crate::replay::{Done, Key, one, replay};
-use crate::support::{Limit, content, number, quiet, seed};
+use crate::support::{Limit, content, number, quiet, seed, usual};
 
 /// Transactions of one round; their records must fit into memory.
 const ROUND: u64 = 100_000;
@@ -24,7 +24,7 @@ fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
     let options = Options {
         log_bytes: 1 << 20,
         cache_bytes: 1 << 20,
-        ..Options::default()
+        ..usual()
     };
     let db = Database::open_device(Arc::clone(&device) as _, options).unwrap();
     let table = db.create_table("t").unwrap();

@@ -11,7 +11,7 @@ use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Tag};
 use senko_workload::Rng;
 
-use crate::support::{Model, content, open, quiet, seed};
+use crate::support::{Model, content, open, plain, quiet, seed};
 
 /// Ten times as much is written as the device can hold.
 #[test]
@@ -65,7 +65,7 @@ fn update(db: &Database, table: &Table, keys: u32, commits: u32, mut after: impl
 fn the_file_stays_near_what_is_live() {
     let folder = senko_dbm::example::Folder::new();
     let path = folder.path().join("data");
-    let db = Database::open(&path, quiet()).unwrap();
+    let db = Database::open(&path, plain()).unwrap();
     let table = db.create_table("t").unwrap();
     let keys = 1_000_000;
     let records = (0..keys).map(|key: u32| (key.to_be_bytes(), [0; 8]));
@@ -84,7 +84,7 @@ fn the_file_stays_near_what_is_live() {
     assert!(most * 10 <= live * 16, "{most} bytes of a file for {live}");
     assert!(db.stats().checkpoint > 20);
     drop(db);
-    let db = Database::open(&path, quiet()).unwrap();
+    let db = Database::open(&path, plain()).unwrap();
     assert_eq!(db.snapshot().count(&table).unwrap(), u64::from(keys));
     assert!(db.verify().unwrap().problems.is_empty());
 }
@@ -136,7 +136,7 @@ fn an_end_that_stays_free_is_cut() {
             .map(|entry| entry.unwrap().metadata().unwrap().len())
             .sum()
     };
-    let db = Database::open(&path, quiet()).unwrap();
+    let db = Database::open(&path, plain()).unwrap();
     let table = db.create_table("t").unwrap();
     let keys = 500_000;
     let records = (0..keys).map(|key: u32| (key.to_be_bytes(), [0; 8]));
@@ -145,7 +145,7 @@ fn an_end_that_stays_free_is_cut() {
     let full = on_disk();
     assert!(full >= u64::from(keys) * 12);
     // A reader keeps what it sees, whatever is cut.
-    let reader = Database::open_to_read(&path, quiet()).unwrap();
+    let reader = Database::open_to_read(&path, plain()).unwrap();
     let of_reader = reader.table("t").unwrap();
     let end = 50_000u32.to_be_bytes();
     db.run(Durability::Synced, |tx| tx.delete_range(&table, &end, None))
@@ -162,14 +162,14 @@ fn an_end_that_stays_free_is_cut() {
     assert!(small * 3 < full, "{small} bytes are left of {full}");
     assert!(db.stats().file_bytes <= small);
     drop(db);
-    let db = Database::open(&path, quiet()).unwrap();
+    let db = Database::open(&path, plain()).unwrap();
     assert_eq!(db.snapshot().count(&table).unwrap(), 50_000);
     assert!(db.verify().unwrap().problems.is_empty());
     // It grows again.
     let records = (50_000..200_000).map(|key: u32| (key.to_be_bytes(), [0; 8]));
     db.bulk_load(&table, records, Durability::Synced).unwrap();
     drop(db);
-    let db = Database::open(&path, quiet()).unwrap();
+    let db = Database::open(&path, plain()).unwrap();
     assert_eq!(db.snapshot().count(&table).unwrap(), 200_000);
 }
 
@@ -180,7 +180,7 @@ fn free_segments_give_back_their_storage() {
     let folder = senko_dbm::example::Folder::new();
     let path = folder.path().join("data");
     let stored = || std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap()) * 512;
-    let mut db = Database::open(&path, quiet()).unwrap();
+    let mut db = Database::open(&path, plain()).unwrap();
     let table = db.create_table("t").unwrap();
     let value = |key: u32| vec![key as u8; 40_000];
     let put = |db: &Database, keys: std::ops::Range<u32>| {
@@ -221,7 +221,7 @@ fn free_segments_give_back_their_storage() {
     for round in 0..3 {
         if round == 1 {
             drop(db);
-            db = Database::open(&path, quiet()).unwrap();
+            db = Database::open(&path, plain()).unwrap();
             check(&db, 350);
         }
         let from = 2000 + round * 300;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shared code of the tests.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use senko_dbm::{Database, DbmError, Options, Snapshot, Table};
+use senko_dbm::{Database, DbmError, Options, Snapshot, Table, Units};
 use senko_io::faulty::FaultyDevice;
+use senko_workload::Rng;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -53,11 +55,44 @@ impl Limit {
     }
 }
 
-/// No background thread, so that the same calls give the same run.
+/// Erase units as drives have them, or so small that even small databases have many.
+pub fn units(are_small: bool) -> Units {
+    match are_small {
+        true => Units {
+            pages: 32,
+            least: 2,
+        },
+        false => Units::default(),
+    }
+}
+
+thread_local! {
+    static DRAWN: RefCell<Rng> = RefCell::new(Rng::new(1));
+}
+
+/// The usual options, but units are small at about every other opening of a test. A test may open
+/// the same database with both.
+pub fn usual() -> Options {
+    let are_small = DRAWN.with_borrow_mut(|rng| rng.below(2) == 1);
+    Options {
+        units: units(are_small),
+        ..Options::default()
+    }
+}
+
+/// The same without background thread, so that the same calls give the same run.
 pub fn quiet() -> Options {
     Options {
         threads: 0,
-        ..Options::default()
+        ..usual()
+    }
+}
+
+/// The same with usual units: files have their usual lengths.
+pub fn plain() -> Options {
+    Options {
+        units: units(false),
+        ..quiet()
     }
 }
 

@@ -16,13 +16,19 @@ mod commits;
 mod durable;
 mod readers;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use senko_dbm::{Database, Options};
+use senko_dbm::{Database, Options, Units};
 use senko_io::faulty::FaultyDevice;
 use senko_io::{AlignedBuf, Device, IoError, Tag};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
+
+std::thread_local! {
+    /// Whether databases have erase units. A runner stays on its thread.
+    static ARE_SMALL: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Runs a test with many schedules.
 fn check(name: &str, usual: usize, run: fn()) {
@@ -34,18 +40,30 @@ fn check(name: &str, usual: usize, run: fn()) {
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;
-    let random = RandomScheduler::new_from_seed(seed, schedules);
-    Runner::new(random, config.clone()).run(run);
-    let pct = PctScheduler::new_from_seed(seed, 3, schedules);
-    Runner::new(pct, config).run(run);
+    // Half of them with erase units of two segments.
+    for (are_small, schedules) in [(false, schedules.div_ceil(2)), (true, schedules / 2)] {
+        ARE_SMALL.set(are_small);
+        let random = RandomScheduler::new_from_seed(seed, schedules);
+        Runner::new(random, config.clone()).run(run);
+        let pct = PctScheduler::new_from_seed(seed, 3, schedules);
+        Runner::new(pct, config.clone()).run(run);
+    }
 }
 
 /// A database without its own thread.
 fn open(device: &Arc<FaultyDevice>) -> Database {
+    let units = match ARE_SMALL.get() {
+        true => Units {
+            pages: 32,
+            least: 2,
+        },
+        false => Units::default(),
+    };
     let options = Options {
         threads: 0,
         cache_bytes: 1 << 20,
         log_bytes: 256 << 10,
+        units,
         ..Options::default()
     };
     Database::open_device(Arc::new(Stepped(Arc::clone(device))), options).unwrap()

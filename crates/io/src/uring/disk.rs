@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices on the ring: reads into registered frames, writes, flushes, discards.
 //!
-//! Frames and descriptors are registered if the kernel allows it. Then it need not pin pages and
-//! look up files at every read. If it does not (RLIMIT_MEMLOCK, see `limit.rs`), the same
-//! operations use plain buffers.
+//! Frames and descriptors are registered as far as the kernel allows it. Then it need not pin pages
+//! and look up files at every read. Beyond that (RLIMIT_MEMLOCK, see `limit.rs`) the same
+//! operations use plain buffers: small frames come first, whose reads gain most.
 
 use io_uring::opcode;
 use io_uring::types::{Fd, Fixed, FsyncFlags};
@@ -11,7 +11,7 @@ use io_uring::types::{Fd, Fixed, FsyncFlags};
 use super::ring::Done;
 use super::{Kind, Uring, limit};
 use crate::disk::Core;
-use crate::page::REGISTER_SPAN;
+use crate::page::{PAGE_SIZE, REGISTER_SPAN};
 use crate::{DeviceId, Event, FlashFile, FramePool, Op};
 
 /// Most devices whose descriptors are registered. Further devices work too, at the price of a
@@ -21,12 +21,12 @@ pub(super) const REGISTERED_DEVICES: u32 = 64;
 const BLOCK_DISCARD: u32 = 0x1200;
 
 impl Uring {
-    pub(super) fn register_frames(&self, frames: &FramePool) -> bool {
+    /// Registers frames, from the first on; returns their bytes.
+    pub(super) fn register_frames(&self, frames: &FramePool) -> usize {
         let (start, bytes) = frames.region();
         // Half of the memory that may be locked is left to the rings of this user's other loops.
-        if limit::lockable().is_some_and(|limit| bytes as u64 > limit / 2) {
-            return false;
-        }
+        let most = limit::lockable().map_or(usize::MAX, |limit| limit as usize / 2);
+        let bytes = bytes.min(most / PAGE_SIZE * PAGE_SIZE);
         let spans: Vec<libc::iovec> = (0..bytes)
             .step_by(REGISTER_SPAN)
             .map(|at| libc::iovec {
@@ -37,7 +37,8 @@ impl Uring {
             .collect();
         // SAFETY: the frames live until the ring is gone: the loop holds the pool and drops it
         // after the ring, or leaks it.
-        !spans.is_empty() && unsafe { self.ring.submitter().register_buffers(&spans) }.is_ok()
+        let done = unsafe { self.ring.submitter().register_buffers(&spans) };
+        if done.is_ok() { bytes } else { 0 }
     }
 
     pub(crate) fn attach(&mut self, device: DeviceId, file: &FlashFile) {
@@ -57,7 +58,8 @@ impl Uring {
         let (address, bytes, offset) = op.rest();
         let length = bytes.min(1 << 30) as u32;
         let fixed = self.files_registered[op.device as usize];
-        let registered = op.registered.filter(|_| self.frames_registered);
+        let registered = op.frame_end.filter(|&end| end <= self.registered);
+        let registered = registered.map(|end| ((end - 1) / REGISTER_SPAN) as u16);
         // The two kinds of file descriptor are different types, so each operation is built by a
         // macro.
         macro_rules! entry {

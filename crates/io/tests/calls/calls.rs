@@ -23,6 +23,7 @@
 
 #![allow(dead_code, unused_imports)] // each crate uses a part
 
+pub mod engines; // what the tests of both engines do with a record
 mod image;
 
 use std::collections::{BTreeMap, HashMap};

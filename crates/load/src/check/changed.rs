@@ -13,9 +13,6 @@ use crate::changes::{self, CHUNK, Change};
 const HALF: usize = CHUNK / 2;
 
 /// Checks the number that an `incr` or a `decr` returned; returns its version and count.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn check_number(number: u64, versions: &RangeInclusive<u32>) -> Result<(u32, i64), Finding> {
     let Some((version, count)) = changes::counted(number) else {
         let detail = format!("the number {number}, which no set or change makes");
@@ -26,9 +23,6 @@ pub fn check_number(number: u64, versions: &RangeInclusive<u32>) -> Result<(u32,
 }
 
 /// Checks a whole counter and its flags; returns its version and count.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn check_counter(
     value: &[u8],
     flags: u32,
@@ -49,9 +43,6 @@ pub fn check_counter(
 }
 
 /// Checks a whole text and its flags; returns its version and its number of chunks.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn check_text(
     value: &[u8],
     flags: u32,

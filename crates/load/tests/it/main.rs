@@ -7,3 +7,4 @@
 mod changes; // incr, decr, append and prepend
 mod fake; // a server with one fault
 mod runs; // whole runs, and what their reports say
+mod transfer; // dumps of servers that fail, and restores into them

@@ -92,7 +92,6 @@ pub(super) fn stored(level: &Level) -> u64 {
         .sum()
 }
 
-/// The steps of a level.
 pub(super) fn steps(level: &Level) -> Vec<Step> {
     let objects = &level.requests.objects;
     let mut stack = Stack {

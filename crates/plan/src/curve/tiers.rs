@@ -194,7 +194,6 @@ const EMPTY: List = List {
 struct Class {
     small: List,
     main: List,
-    /// Whether it has evicted.
     evicts: bool,
     /// Evictions since about the last move of a page.
     recent: u32,

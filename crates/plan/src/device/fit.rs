@@ -78,15 +78,21 @@ impl Figures {
     /// The largest factor by which a figure is off.
     fn distance(&self, from: &Self) -> f64 {
         let pairs = self.named().into_iter().zip(from.named());
-        let factors = pairs.map(|((_, a), (_, b))| (a.max(1.0) / b.max(1.0)).ln().abs());
-        factors.fold(0.0, f64::max).exp()
+        pairs
+            .map(|((_, a), (_, b))| off_by(a, b))
+            .fold(1.0, f64::max)
     }
+}
+
+/// The factor between two times, 1 or more.
+pub fn off_by(one: f64, other: f64) -> f64 {
+    let (one, other) = (one.max(1.0), other.max(1.0));
+    (one / other).max(other / one)
 }
 
 /// A profile that was fitted.
 #[derive(Clone, Debug)]
 pub struct Fit {
-    /// The profile.
     pub profile: Profile,
     /// What it is fitted to.
     pub wanted: Figures,
@@ -235,8 +241,12 @@ fn simulated(profile: &Profile) -> Result<Figures> {
 }
 
 impl Fit {
-    /// The largest factor by which a figure of the simulated drive is off.
-    pub fn distance(&self) -> f64 {
-        self.found.distance(&self.wanted)
+    /// The figures of the simulated drive that are off by a larger factor than this: the name, the
+    /// time that was measured, the one that was found.
+    pub fn off(&self, factor: f64) -> Vec<(&'static str, f64, f64)> {
+        let all = self.wanted.named().into_iter().zip(self.found.named());
+        all.map(|((name, wanted), (_, found))| (name, wanted, found))
+            .filter(|(_, wanted, found)| off_by(*wanted, *found) > factor)
+            .collect()
     }
 }

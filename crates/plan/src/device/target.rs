@@ -35,34 +35,16 @@ pub trait Target {
     /// The smallest access, in bytes.
     fn smallest(&self) -> u64;
     /// Reads, and returns the time it took.
-    ///
-    /// # Errors
-    /// The device's error.
     fn read(&mut self, offset: u64, bytes: u64) -> Result<u64>;
     /// Writes, durably if the device can, and returns the time it took.
-    ///
-    /// # Errors
-    /// The device's error.
     fn write(&mut self, offset: u64, bytes: u64) -> Result<u64>;
     /// Makes all writes durable, and returns the time it took.
-    ///
-    /// # Errors
-    /// The device's error.
     fn flush(&mut self) -> Result<u64>;
     /// Tells the device that nothing is stored any more; returns whether it can be told.
-    ///
-    /// # Errors
-    /// The device's error.
     fn forget_all(&mut self) -> Result<bool>;
     /// Reads pages with this many under way at once, and returns the total time.
-    ///
-    /// # Errors
-    /// The device's error.
     fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64>;
     /// Times with and without the flags of an open file; empty if there is no file.
-    ///
-    /// # Errors
-    /// The device's error.
     fn by_flags(&mut self) -> Result<Vec<Flags>> {
         Ok(Vec::new())
     }

@@ -44,8 +44,7 @@ fn a_fitted_profile_has_the_times_of_its_drive() {
     ] {
         let fitted = fit(&simulated(drive, 1), &Profile::find(like).unwrap()).unwrap();
         let (wanted, found) = (fitted.wanted, fitted.found);
-        let distance = fitted.distance();
-        assert!(distance < 1.15, "{drive}: {distance}, {wanted:?} {found:?}");
+        assert_eq!(fitted.off(1.15), [], "{drive}: {wanted:?} {found:?}");
     }
 }
 

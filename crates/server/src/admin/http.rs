@@ -38,7 +38,6 @@ pub(super) enum Parsed<'a> {
     /// The head is incomplete.
     Half,
     Whole(Request<'a>),
-    /// Refused with this status.
     Refused(&'static str),
 }
 

@@ -8,12 +8,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use senko_io::{
-    BackendChoice, ConnId, Event, EventLoop, Listener, LoopConfig, SendBatch, SendMode, Waker,
-};
+use senko_io::{ConnId, Event, EventLoop, SendBatch, SendMode};
 
 use super::Watched;
 use super::history::History;
@@ -45,32 +43,17 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    pub(super) fn new(listener: &Listener) -> io::Result<Loop> {
-        let mut ev = EventLoop::new(&LoopConfig {
-            // There are only a handful of requests a minute, so a ring with locked memory is not
-            // worth it.
-            backend: BackendChoice::Posix,
-            recv_buffers: 4,
-            recv_buffer_bytes: 4 << 10,
-            frames: Vec::new(),
-            disk_threads: 1,
-            max_connections: MOST_CONNECTIONS + 1,
-        })?;
-        ev.listen(listener)?;
-        Ok(Loop {
+    pub(super) fn new(ev: EventLoop) -> Loop {
+        Loop {
             ev,
             conns: VecDeque::new(),
             history: History::default(),
-        })
+        }
     }
 
-    pub(super) fn waker(&self) -> Waker {
-        self.ev.waker()
-    }
-
-    pub(super) fn run(&mut self, watched: &Watched) -> io::Result<()> {
+    pub(super) fn run(&mut self, watched: &Watched, end: &AtomicBool) -> io::Result<()> {
         let mut events = Vec::new();
-        while !watched.end.load(Ordering::Acquire) {
+        while !end.load(Ordering::Acquire) {
             let now = Instant::now();
             let next = self.conns.front().map_or(TICK, |oldest| {
                 (oldest.accepted + PATIENCE).saturating_duration_since(now)

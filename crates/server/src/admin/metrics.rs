@@ -75,81 +75,66 @@ pub(super) fn text(shared: &Shared, report: &StartReport, history: &History) -> 
     }
     commands(&mut text, &sums.stats);
     tiers(&mut text, &sums);
-    drops(&mut text, &sums.cache);
-    flash(&mut text, &sums.cache);
+    losses(&mut text, &sums.cache);
     devices(&mut text, shared, &sums);
     wear(&mut text, shared, history, &sums);
     durations(&mut text, shared, &sums);
     ciphers(&mut text, shared, &sums.stats);
     watchers(&mut text, shared);
+    filling(&mut text, shared);
     text.0
+}
+
+/// Families of metrics, two lines each: their kind, name and label, what they are, and their value.
+macro_rules! families {
+    ($text:ident; $($kind:ident $name:literal $([$label:literal])?: $help:literal = $value:expr;)+) => {
+        $($text.$kind($name, $($label,)? $help, $value);)+
+    };
+}
+
+fn filling(text: &mut Text, shared: &Shared) {
+    let progress = shared.fill.progress();
+    families! { text;
+        gauge "senko_filling": "1 while a fill from another server runs."
+            = u8::from(shared.fill.number() != 0);
+        gauge "senko_fill_items": "Items that the last fill has stored." = progress.items;
+        gauge "senko_fill_kept":
+            "Items that the last fill has left out, as they are here or were changed here."
+            = progress.kept;
+    }
 }
 
 fn watchers(text: &mut Text, shared: &Shared) {
     let counts = shared.watchers.counts();
-    let help = "Connections that watch.";
-    text.gauge("senko_watchers", help, counts.watchers);
-    for (name, help, value) in [
-        (
-            "senko_watcher_lines_total",
-            "Lines that were made for watchers.",
-            counts.made,
-        ),
-        (
-            "senko_watcher_lines_dropped_total",
-            "Lines that were dropped because a watcher did not read, once a watcher.",
-            counts.skipped,
-        ),
-        (
-            "senko_watcher_events_lost_total",
-            "Events of which no line could be made.",
-            counts.lost,
-        ),
-        (
-            "senko_watcher_sent_bytes_total",
-            "Bytes of lines that were given to watchers' connections.",
-            counts.sent,
-        ),
-    ] {
-        text.counter(name, help, value);
+    families! { text;
+        gauge "senko_watchers": "Connections that watch." = counts.watchers;
+        counter "senko_watcher_lines_total": "Lines that were made for watchers." = counts.made;
+        counter "senko_watcher_lines_dropped_total":
+            "Lines that were dropped because a watcher did not read, once a watcher."
+            = counts.skipped;
+        counter "senko_watcher_events_lost_total": "Events of which no line could be made."
+            = counts.lost;
+        counter "senko_watcher_sent_bytes_total":
+            "Bytes of lines that were given to watchers' connections." = counts.sent;
     }
 }
 
 /// Only with TLS.
 fn ciphers(text: &mut Text, shared: &Shared, stats: &ThreadStats) {
     let Some(tls) = &shared.tls else { return };
-    text.gauge(
-        "senko_tls_certificate_expiry_seconds",
-        "Unix time at which the first certificate of the chain ends.",
-        tls.expires(),
-    );
-    text.gauge(
-        "senko_tls_certificate_refresh_seconds",
-        "Unix time of the last reading of the certificate.",
-        tls.refreshed(),
-    );
-    text.counter(
-        "senko_tls_handshakes_total",
-        "TLS handshakes that succeeded.",
-        stats.tls_handshakes,
-    );
-    text.counter(
-        "senko_tls_sessions_total",
-        "Of these, handshakes that resumed no session.",
-        stats.ssl_new_sessions,
-    );
-    text.labelled(
-        (
-            "senko_tls_errors_total",
-            "counter",
-            "Connections closed because of a TLS error, in the handshake or after it.",
-        ),
-        "phase",
-        &[
-            ("handshake", stats.ssl_handshake_errors),
-            ("open", stats.ssl_proto_errors),
-        ],
-    );
+    families! { text;
+        gauge "senko_tls_certificate_expiry_seconds":
+            "Unix time at which the first certificate of the chain ends." = tls.expires();
+        gauge "senko_tls_certificate_refresh_seconds":
+            "Unix time of the last reading of the certificate." = tls.refreshed();
+        counter "senko_tls_handshakes_total": "TLS handshakes that succeeded."
+            = stats.tls_handshakes;
+        counter "senko_tls_sessions_total": "Of these, handshakes that resumed no session."
+            = stats.ssl_new_sessions;
+        counters "senko_tls_errors_total" ["phase"]:
+            "Connections closed because of a TLS error, in the handshake or after it."
+            = &[("handshake", stats.ssl_handshake_errors), ("open", stats.ssl_proto_errors)];
+    }
 }
 
 fn server(text: &mut Text, shared: &Shared, report: &StartReport) {
@@ -161,61 +146,36 @@ fn server(text: &mut Text, shared: &Shared, report: &StartReport) {
     let version = shared.version();
     let labels = [("version", version.as_str()), ("backend", report.backend)];
     text.sample("senko_info", &labels, 1);
-    let name = "senko_start_time_seconds";
-    text.gauge(name, "Unix time of the start.", shared.started);
     let (user, system) = cpu_seconds();
-    text.labelled(
-        (
-            "senko_cpu_seconds_total",
-            "counter",
-            "Processor time of the process.",
-        ),
-        "mode",
-        &[("user", user), ("system", system)],
-    );
-    text.gauge("senko_threads", "Worker threads.", shared.deal.workers());
-    let help = "Cap on all memory, as given.";
-    text.gauge("senko_memory_limit_bytes", help, shared.settings.memory);
+    families! { text;
+        gauge "senko_start_time_seconds": "Unix time of the start." = shared.started;
+        counters "senko_cpu_seconds_total" ["mode"]: "Processor time of the process."
+            = &[("user", user), ("system", system)];
+        gauge "senko_threads": "Worker threads." = shared.deal.workers();
+        gauge "senko_memory_limit_bytes": "Cap on all memory, as given." = shared.settings.memory;
+    }
     if let Some(warm) = &report.warm {
-        text.labelled(
-            (
-                "senko_start_items",
-                "gauge",
-                "Items that the last start restored.",
-            ),
-            "tier",
-            &[("dram", warm.dram_items), ("flash", warm.flash_items)],
-        );
-        let help = "Parts of saved files that the last start found damaged.";
-        text.gauge("senko_start_damaged", help, warm.damaged);
+        families! { text;
+            gauges "senko_start_items" ["tier"]: "Items that the last start restored."
+                = &[("dram", warm.dram_items), ("flash", warm.flash_items)];
+            gauge "senko_start_damaged":
+                "Parts of saved files that the last start found damaged." = warm.damaged;
+        }
     }
     let counts = &shared.conn_counts;
-    let current = counts.current.load(Relaxed);
-    text.gauge("senko_connections", "Connections open now.", current);
-    let most = shared.settings.max_connections;
-    text.gauge("senko_connections_limit", "Most connections.", most);
-    let total = counts.total.load(Relaxed);
-    text.counter("senko_connections_total", "Connections accepted.", total);
-    text.counter(
-        "senko_connections_rejected_total",
-        "Connections turned away at the limit.",
-        counts.rejected.load(Relaxed),
-    );
-    text.gauge(
-        "senko_connections_accepting",
-        "1 while connections are accepted.",
-        counts.accepting.load(Relaxed),
-    );
-    text.counter(
-        "senko_listen_disabled_total",
-        "Times that accepting stopped at the limit.",
-        counts.listen_disabled.load(Relaxed),
-    );
-    text.counter(
-        "senko_listen_disabled_seconds_total",
-        "Time for which accepting was stopped.",
-        counts.listen_disabled_us.load(Relaxed) as f64 / 1e6,
-    );
+    families! { text;
+        gauge "senko_connections": "Connections open now." = counts.current.load(Relaxed);
+        gauge "senko_connections_limit": "Most connections." = shared.settings.max_connections;
+        counter "senko_connections_total": "Connections accepted." = counts.total.load(Relaxed);
+        counter "senko_connections_rejected_total": "Connections turned away at the limit."
+            = counts.rejected.load(Relaxed);
+        gauge "senko_connections_accepting": "1 while connections are accepted."
+            = counts.accepting.load(Relaxed);
+        counter "senko_listen_disabled_total": "Times that accepting stopped at the limit."
+            = counts.listen_disabled.load(Relaxed);
+        counter "senko_listen_disabled_seconds_total": "Time for which accepting was stopped."
+            = counts.listen_disabled_us.load(Relaxed) as f64 / 1e6;
+    }
 }
 
 fn commands(text: &mut Text, stats: &ThreadStats) {
@@ -243,88 +203,50 @@ fn commands(text: &mut Text, stats: &ThreadStats) {
 fn tiers(text: &mut Text, sums: &Sums) {
     let cache = &sums.cache;
     let both = |dram, flash| [("dram", dram), ("flash", flash)];
-    text.labelled(
-        ("senko_items", "gauge", "Items held now."),
-        "tier",
-        &both(cache.dram_items, cache.flash_items),
-    );
-    text.labelled(
-        (
-            "senko_used_bytes",
-            "gauge",
-            "Bytes in use: of items in DRAM; written and not reclaimed on flash.",
-        ),
-        "tier",
-        &both(cache.dram_bytes, cache.flash_bytes),
-    );
-    text.labelled(
-        (
-            "senko_capacity_bytes",
-            "gauge",
-            "Bytes that a tier has for items.",
-        ),
-        "tier",
-        &both(cache.dram_limit, cache.flash_capacity),
-    );
-    let help = "DRAM that the index takes.";
-    text.gauge("senko_index_bytes", help, cache.index_bytes);
-    let help = "Seconds since the oldest item in DRAM was used.";
-    text.gauge("senko_dram_age_seconds", help, sums.dram_age);
     let gets = |tier: &str| {
         let of = SERIES.iter().position(|series| *series == ("get", tier));
         of.map_or(0, |at| sums.times[at].count())
     };
-    text.labelled(
-        (
-            "senko_gets_total",
-            "counter",
-            "Gets answered without a wait for a device (dram: hits, none: misses) and after one (flash).",
-        ),
-        "tier",
-        &[
-            ("dram", gets("dram")),
-            ("flash", gets("flash")),
-            ("none", gets("none")),
-        ],
-    );
+    families! { text;
+        gauges "senko_items" ["tier"]: "Items held now."
+            = &both(cache.dram_items, cache.flash_items);
+        gauges "senko_used_bytes" ["tier"]:
+            "Bytes in use: of items in DRAM; written and not reclaimed on flash."
+            = &both(cache.dram_bytes, cache.flash_bytes);
+        gauges "senko_capacity_bytes" ["tier"]: "Bytes that a tier has for items."
+            = &both(cache.dram_limit, cache.flash_capacity);
+        gauge "senko_index_bytes": "DRAM that the index takes." = cache.index_bytes;
+        gauge "senko_dram_age_seconds": "Seconds since the oldest item in DRAM was used."
+            = sums.dram_age;
+        counters "senko_gets_total" ["tier"]:
+            "Gets answered without a wait for a device (dram: hits, none: misses) and after one (flash)."
+            = &["dram", "flash", "none"].map(|tier| (tier, gets(tier)));
+    }
 }
 
-fn drops(text: &mut Text, cache: &CacheStats) {
-    text.labelled(
-        (
-            "senko_flash_drops_total",
-            "counter",
-            "Items lost on their way to flash or on it, by cause.",
-        ),
-        "cause",
-        &[
-            ("budget", cache.drops_budget),
-            ("rule", cache.drops_rule),
-            ("busy", cache.drops_busy),
-            ("size", cache.drops_size),
-            ("error", cache.drops_error),
-            ("index", cache.drops_index),
-            ("reclaim", cache.reclaim_drops),
-            ("tag", cache.tag_drops),
-        ],
-    );
-}
-
-fn flash(text: &mut Text, cache: &CacheStats) {
-    text.labelled(
-        (
-            "senko_flash_misses_total",
-            "counter",
-            "Requests for items on flash that were answered as misses, by cause.",
-        ),
-        "cause",
-        &[
-            ("out", cache.flash_misses_out),
-            ("timeout", cache.flash_read_timeouts),
-            ("checksum", cache.flash_checksum_errors),
-            ("error", cache.flash_read_errors),
-        ],
-    );
+fn losses(text: &mut Text, cache: &CacheStats) {
+    families! { text;
+        counters "senko_flash_drops_total" ["cause"]:
+            "Items lost on their way to flash or on it, by cause."
+            = &[
+                ("budget", cache.drops_budget),
+                ("rule", cache.drops_rule),
+                ("busy", cache.drops_busy),
+                ("size", cache.drops_size),
+                ("error", cache.drops_error),
+                ("index", cache.drops_index),
+                ("reclaim", cache.reclaim_drops),
+                ("tag", cache.tag_drops),
+            ];
+        counters "senko_flash_misses_total" ["cause"]:
+            "Requests for items on flash that were answered as misses, by cause."
+            = &[
+                ("out", cache.flash_misses_out),
+                ("timeout", cache.flash_read_timeouts),
+                ("checksum", cache.flash_checksum_errors),
+                ("error", cache.flash_read_errors),
+            ];
+    }
 }
 
 fn devices(text: &mut Text, shared: &Shared, sums: &Sums) {
@@ -351,23 +273,14 @@ fn devices(text: &mut Text, shared: &Shared, sums: &Sums) {
         text.sample(name, &[("device", &path)], value);
     }
     let counts: [(&str, &str, Count); 3] = [
-        (
-            "senko_device_operations_total",
-            "Operations submitted.",
-            |c| c.ops,
-        ),
-        (
-            "senko_device_bytes_total",
-            "Bytes of operations submitted.",
-            |c| c.pages * PAGE_SIZE as u64,
-        ),
-        (
-            "senko_device_errors_total",
-            "Operations that failed.",
-            |c| c.errors,
-        ),
+        ("operations", "Operations submitted.", |c| c.ops),
+        ("bytes", "Bytes of operations submitted.", |c| {
+            c.pages * PAGE_SIZE as u64
+        }),
+        ("errors", "Operations that failed.", |c| c.errors),
     ];
-    for (name, help, count) in counts {
+    for (what, help, count) in counts {
+        let name = &format!("senko_device_{what}_total");
         text.family(name, "counter", help);
         for (op, word) in OPS {
             for (purpose, why) in PURPOSES {
@@ -379,56 +292,42 @@ fn devices(text: &mut Text, shared: &Shared, sums: &Sums) {
         }
     }
     let cache = &sums.cache;
-    text.labelled(
-        (
-            "senko_device_events_total",
-            "counter",
-            "Times that a shard's part of a device went out of use, accepted no writes, came back, stalled.",
-        ),
-        "event",
-        &[
-            ("outage", cache.device_outages),
-            ("write_pause", cache.device_write_pauses),
-            ("return", cache.device_returns),
-            ("pause", cache.device_pauses),
-        ],
-    );
-    text.counter(
-        "senko_device_pause_seconds_total",
-        "Time for which parts of devices stalled.",
-        cache.device_pause_ms as f64 / 1e3,
-    );
+    families! { text;
+        counters "senko_device_events_total" ["event"]:
+            "Times that a shard's part of a device went out of use, accepted no writes, came back, stalled."
+            = &[
+                ("outage", cache.device_outages),
+                ("write_pause", cache.device_write_pauses),
+                ("return", cache.device_returns),
+                ("pause", cache.device_pauses),
+            ];
+        counter "senko_device_pause_seconds_total": "Time for which parts of devices stalled."
+            = cache.device_pause_ms as f64 / 1e3;
+    }
 }
 
 fn wear(text: &mut Text, shared: &Shared, history: &History, sums: &Sums) {
     let written = sums.written();
-    let help = "Bytes written to the flash devices since the start.";
-    text.counter("senko_flash_written_bytes_total", help, written);
     let settings = &shared.settings;
     let budget = settings.admission.budget;
     let day = history.last_day(Instant::now(), written);
     let wear = Wear::of(day, budget, settings.rated_writes);
-    text.gauge(
-        "senko_flash_written_last_day_bytes",
-        "Bytes written to the flash devices in the last day, or since the start.",
-        wear.day.bytes,
-    );
-    if let Some(rate) = budget.map(|b| b.bytes_per_second) {
-        let help = "Bytes a second that may be written to flash.";
-        text.gauge("senko_flash_write_budget_bytes_per_second", help, rate);
-    }
-    if let Some(used) = wear.budget_used {
-        let help = "Bytes written in the last day over what the budget and its burst allow.";
-        text.gauge("senko_flash_write_budget_used_ratio", help, used);
-    }
-    if let Some(bytes) = settings.rated_writes {
-        let help = "Bytes that the flash devices are rated to take, as given.";
-        text.gauge("senko_flash_rated_writes_bytes", help, bytes);
-    }
-    if let Some(years) = wear.years {
-        let help =
-            "Years until the rated writes are used up, counted from new, at the last day's pace.";
-        text.gauge("senko_flash_projected_life_years", help, years);
+    families! { text;
+        counter "senko_flash_written_bytes_total":
+            "Bytes written to the flash devices since the start." = written;
+        gauge "senko_flash_written_last_day_bytes":
+            "Bytes written to the flash devices in the last day, or since the start."
+            = wear.day.bytes;
+        known "senko_flash_write_budget_bytes_per_second":
+            "Bytes a second that may be written to flash." = budget.map(|b| b.bytes_per_second);
+        known "senko_flash_write_budget_used_ratio":
+            "Bytes written in the last day over what the budget and its burst allow."
+            = wear.budget_used;
+        known "senko_flash_rated_writes_bytes":
+            "Bytes that the flash devices are rated to take, as given." = settings.rated_writes;
+        known "senko_flash_projected_life_years":
+            "Years until the rated writes are used up, counted from new, at the last day's pace."
+            = wear.years;
     }
 }
 

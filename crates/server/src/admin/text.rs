@@ -42,15 +42,25 @@ impl Text {
         self.sample(name, &[], value);
     }
 
-    /// A family with one label.
-    pub fn labelled<V: Display>(
-        &mut self,
-        (name, kind, help): (&str, &str, &str),
-        label: &str,
-        values: &[(&str, V)],
-    ) {
-        self.family(name, kind, help);
-        for (text, value) in values {
+    /// A gauge, if there is a value.
+    pub fn known(&mut self, name: &str, help: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.gauge(name, help, value);
+        }
+    }
+
+    /// Gauges with one label.
+    pub fn gauges<V: Display>(&mut self, name: &str, label: &str, help: &str, of: &[(&str, V)]) {
+        self.family(name, "gauge", help);
+        for (text, value) in of {
+            self.sample(name, &[(label, text)], value);
+        }
+    }
+
+    /// Counters with one label.
+    pub fn counters<V: Display>(&mut self, name: &str, label: &str, help: &str, of: &[(&str, V)]) {
+        self.family(name, "counter", help);
+        for (text, value) in of {
             self.sample(name, &[(label, text)], value);
         }
     }

@@ -213,7 +213,12 @@ fn crawler(ctx: &mut Ctx<'_, impl Queue>, rest: &[u8], out: &mut Reply) -> Asked
         (b"mgdump", Some(_), None) if ctx.shared.settings.no_dump => "ERROR key dump not allowed",
         (b"metadump" | b"mgdump", Some(which), None) => {
             let dram_only = name == b"metadump" && which == b"dram";
-            match classes(if dram_only { b"all" } else { which }) {
+            // `hash` is all, in the order of memcached's table of hashes.
+            match classes(if dram_only || which == b"hash" {
+                b"all"
+            } else {
+                which
+            }) {
                 Some(classes) => {
                     out.line("OK");
                     return Asked::Dump(match name {

@@ -268,7 +268,7 @@ fn create(
         .alloc_wide(ctx.queue, &req.key, 0, expiry, digits.len())
     {
         Ok(mut draft) => {
-            ctx.shard.fill(&mut draft, digits);
+            ctx.shard.fill(ctx.queue, &mut draft, digits);
             let item = ctx.shard.link(draft, cas);
             Ok(Counted::Now {
                 value,

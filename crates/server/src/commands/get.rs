@@ -11,7 +11,7 @@ use senko_cache::{AllocError, Fetched, FlashItem, ItemRef, Meta, Shard, Want, pu
 use senko_io::Queue;
 
 use super::{Outcome, Request, Resolved, resolve};
-use crate::context::Ctx;
+use crate::context::{Ctx, Lending};
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::push_u64;
 use crate::reply::Reply;
@@ -59,12 +59,23 @@ pub(super) fn want(touch: Option<u32>) -> Want {
     }
 }
 
-/// Resolves a key. If its item is in DRAM, it counts the access, unless that was done, and gives
-/// the item a touch's expiry.
+/// Whether a value has to be sent in place, and its shard lends no more of its memory now.
+pub(super) fn lacks_pin(ctx: &mut Ctx<'_, impl Queue>, item: ItemRef) -> bool {
+    ctx.shard.meta(item).value_len > ctx.window.copy_limit()
+        && match ctx.work.lending {
+            Lending::Early => !ctx.shard.grants_pin(item, true),
+            Lending::Now => !ctx.shard.grants_pin(item, false),
+            Lending::Overdue => false,
+        }
+}
+
+/// Resolves a key, whose value the answer `sends` or not. If its item is in DRAM, it counts the
+/// access, unless that was done, and gives the item a touch's expiry.
 fn access(
     ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
     touch: Option<u32>,
+    sends: bool,
     hint: Option<Fetched>,
 ) -> Result<Resolved, Outcome> {
     // A fetch for an answer has already counted the access.
@@ -73,6 +84,9 @@ fn access(
     let Resolved::Dram(mut item) = resolved else {
         return Ok(resolved);
     };
+    if sends && lacks_pin(ctx, item) {
+        return Err(Outcome::Busy);
+    }
     if let Some(expiry) = touch {
         item = match ctx.shard.widen(ctx.queue, item, expiry, 0) {
             Ok(item) => item,
@@ -97,7 +111,7 @@ pub(super) fn text(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    let resolved = match access(ctx, req, touch, hint) {
+    let resolved = match access(ctx, req, touch, true, hint) {
         Ok(resolved) => resolved,
         Err(outcome) => return outcome,
     };
@@ -307,7 +321,7 @@ pub(super) fn binary(
     out: &mut Reply,
 ) -> Outcome {
     let key: &[u8] = if with_key { req.key.bytes } else { &[] };
-    let resolved = match access(ctx, req, touch, hint) {
+    let resolved = match access(ctx, req, touch, with_value, hint) {
         Ok(resolved) => resolved,
         Err(outcome) => return outcome,
     };

@@ -194,6 +194,9 @@ pub(super) fn get(
         }
         Resolved::Answer(found) => return flash_hit(ctx, req, flags, found, out),
         Resolved::Dram(item) => {
+            if flags.value && value::lacks_pin(ctx, item) {
+                return Outcome::Busy;
+            }
             let item = match ctx.shard.widen(ctx.queue, item, flags.ttl.unwrap_or(0), 0) {
                 Ok(item) => item,
                 Err(AllocError::Busy) => return Outcome::Busy,

@@ -2,12 +2,12 @@
 //! `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, and the binary forms: they store a
 //! complete draft.
 
-use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Want};
+use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Progress, Want};
 use senko_io::Queue;
 
 use super::{Form, Op, Outcome, Request, Resolved, change, meta, resolve, tell};
 use crate::context::{BYTES_A_REQUEST, Ctx};
-use crate::protocol::binary::{Head, Status};
+use crate::protocol::binary::{Head, Kind, Status, kind};
 use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
@@ -71,6 +71,11 @@ pub(super) fn run(
         ),
         _ => unreachable!("only storage commands come here"),
     };
+    match draft.as_ref().map(|draft| ctx.shard.progress(draft)) {
+        None | Some(Progress::Here) => {}
+        Some(Progress::Writing) => return Outcome::Busy,
+        Some(Progress::Failed) => return refuse_failed(ctx, req, rules.mode, draft, hint, out),
+    }
     let new = draft.as_ref().map(|draft| ctx.shard.draft_meta(draft));
     let len = new.map_or(0, |meta| meta.value_len);
     let stored = match apply(ctx, req, &rules, draft, hint) {
@@ -125,11 +130,15 @@ fn apply(
     draft: &mut Option<Draft>,
     hint: Option<Fetched>,
 ) -> Result<Ended, Outcome> {
+    // In one step with the store: no change of the key comes between (FILL-1).
+    if ctx.work.fill != 0 && !ctx.shard.takes_filled(&req.key, ctx.work.fill) {
+        return Ok(Ended::Refused);
+    }
     // If nothing may be evicted, a tag alone does not replace a slot. So the key's own copy on
     // flash is looked for.
     if rules.mode == StoreMode::Set && !ctx.shard.keeps_all() {
         tell::replaced(ctx, req);
-        return Ok(link(ctx, rules, draft));
+        return Ok(link(ctx, req, rules, draft));
     }
     let joins = matches!(rules.mode, StoreMode::Append | StoreMode::Prepend);
     let old = match resolve(ctx, &req.key, hint) {
@@ -159,8 +168,8 @@ fn apply(
     let Some(old) = old else {
         ctx.stats.cas_misses += u64::from(rules.mode == StoreMode::Cas);
         return Ok(match rules.mode {
-            StoreMode::Add | StoreMode::Set => link(ctx, rules, draft),
-            StoreMode::Append | StoreMode::Prepend if rules.vivify => link(ctx, rules, draft),
+            StoreMode::Add | StoreMode::Set => link(ctx, req, rules, draft),
+            StoreMode::Append | StoreMode::Prepend if rules.vivify => link(ctx, req, rules, draft),
             StoreMode::Cas => Ended::NotFound,
             _ => Ended::Refused,
         });
@@ -194,7 +203,7 @@ fn apply(
         StoreMode::Append | StoreMode::Prepend if matches == Some(false) => Ok(Ended::Exists),
         StoreMode::Append | StoreMode::Prepend => {
             let item = old.item.ok_or(Outcome::Busy)?;
-            join(ctx, rules, item, draft)
+            join(ctx, req, rules, item, draft)
         }
         StoreMode::Replace | StoreMode::Set => Ok(replace(ctx, req, rules, old, draft)),
     }
@@ -212,22 +221,28 @@ fn replace(
     if let Some(at) = old.on_flash {
         ctx.shard.remove_flash(&req.key, at);
     }
-    link(ctx, rules, draft)
+    link(ctx, req, rules, draft)
 }
 
 /// Makes the draft the key's item.
-fn link(ctx: &mut Ctx<'_, impl Queue>, rules: &Rules, draft: &mut Option<Draft>) -> Ended {
+fn link(
+    ctx: &mut Ctx<'_, impl Queue>,
+    req: &Request<'_>,
+    rules: &Rules,
+    draft: &mut Option<Draft>,
+) -> Ended {
     let draft = draft.take().expect("a storage command brings its draft");
-    let item = ctx.shard.link(draft, rules.cas);
-    let meta = ctx.shard.meta(item);
+    let len = ctx.shard.draft_meta(&draft).value_len;
+    let cas = ctx.shard.store(draft, &req.key, rules.cas);
     Ended::Well {
-        cas: ctx.cas(meta.cas),
-        len: meta.value_len,
+        cas: ctx.cas(cas),
+        len,
     }
 }
 
 fn join(
     ctx: &mut Ctx<'_, impl Queue>,
+    req: &Request<'_>,
     rules: &Rules,
     old: ItemRef,
     draft: &mut Option<Draft>,
@@ -240,7 +255,7 @@ fn join(
     {
         Ok(whole) => {
             *draft = Some(whole);
-            Ok(link(ctx, rules, draft))
+            Ok(link(ctx, req, rules, draft))
         }
         Err((error, part)) => {
             *draft = part;
@@ -289,6 +304,36 @@ fn answer_meta(req: &Request<'_>, flags: &Flags, stored: Ended, draft_len: u32, 
     out.bytes.extend_from_slice(b"\r\n");
 }
 
+/// Answers a storage command whose value could not be written to flash. As without memory, a set
+/// removes the old value.
+fn refuse_failed(
+    ctx: &mut Ctx<'_, impl Queue>,
+    req: &Request<'_>,
+    mode: StoreMode,
+    draft: &mut Option<Draft>,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let outcome = refuse(ctx, req, false, mode, forgets(req, mode), hint, out);
+    if matches!(outcome, Outcome::Done)
+        && let Some(draft) = draft.take()
+    {
+        ctx.shard.abort(draft);
+    }
+    outcome
+}
+
+/// Whether a storage command that is refused removes the old value: one that replaces any value
+/// does.
+pub(crate) fn forgets(req: &Request<'_>, mode: StoreMode) -> bool {
+    match (req.op, req.form) {
+        // A binary set with a CAS value is a compare-and-set here.
+        (Op::Store { .. }, Form::Binary(head)) => kind(head.opcode).0 == Kind::Set,
+        (Op::Store { .. }, _) => mode == StoreMode::Set,
+        _ => true,
+    }
+}
+
 /// Answers a storage command that got no memory for its value. A failed set also removes the old
 /// value.
 pub(super) fn refuse(
@@ -304,6 +349,13 @@ pub(super) fn refuse(
         return outcome;
     }
     if large {
+        if ctx.stats.store_too_large == 0 {
+            let most = senko_io::exact_size(ctx.shared.settings.max_item as u64);
+            senko_io::tell!(
+                "refused a value that is too large: the largest item has {most}, which \
+                 --max-item-size (-I) raises; stats count further ones (store_too_large)"
+            );
+        }
         ctx.stats.store_too_large += 1;
     } else {
         ctx.stats.store_no_memory += 1;

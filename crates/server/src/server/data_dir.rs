@@ -283,9 +283,6 @@ impl DataDir {
     }
 
     /// The state from which shard `n` is restored.
-    ///
-    /// # Errors
-    /// If shared memory can't be used.
     pub fn restore(&self, n: usize) -> Result<Restore<'static>, String> {
         let block = self.block();
         let path = |part: &str| memory::of_shard(&self.shared_memory, block.memory, n, part);

@@ -17,7 +17,7 @@
 use senko_cache::FRAME_PAGES;
 use senko_io::{LoopConfig, PAGE_SIZE, exact_size};
 
-use crate::settings::Settings;
+use crate::settings::{LARGE_ITEM, Settings};
 use crate::shards::STAND_IN_BYTES;
 
 /// The resident memory of a server without shards: code, libraries, the allocator and the main
@@ -46,8 +46,12 @@ const LEAST_SHARD: u64 = 4 << 20;
 const LEAST_OWN: u64 = 1 << 20;
 const RECV_BUFFER_BYTES: usize = 16 << 10;
 /// Registered memory counts against RLIMIT_MEMLOCK, which is 8 MiB on most systems. One loop's
-/// frames and rings fit into that.
-const MOST_FRAMES: u64 = 6 << 20;
+/// frames, without the largest, and rings fit into that.
+const MOST_FRAMES: u64 = 4 << 20;
+/// Frames of 64 KiB, for the pieces of large values.
+const MOST_LARGE_FRAMES: u64 = 16 << 20;
+/// A worker's memory from which on it has many of them.
+const SPACIOUS_SHARE: u64 = 256 << 20;
 const MOST_REGION: usize = 16 << 20;
 const LEAST_REGION: usize = 64 << 10;
 /// An item of up to this many bytes fits into every shard.
@@ -79,6 +83,24 @@ pub struct MemoryPlan {
     /// Bytes of each shard: items, index, write buffers.
     pub shard: usize,
     pub region: usize,
+    pub max_item: usize,
+    /// Of a shard's memory, buffers of values that go to flash as they arrive.
+    pub upload_bytes: usize,
+}
+
+/// The part of a shard's memory for these buffers, and the same for what exceeds a size that
+/// suffices for 16 clients; the most of them.
+const UPLOAD_SHARE: usize = 32;
+const LATER_UPLOAD_SHARE: usize = 128;
+const USUAL_UPLOAD_BYTES: usize = 2 << 20;
+const MOST_UPLOAD_BYTES: usize = 32 << 20;
+/// Two pieces: the buffers of one such value.
+const LEAST_UPLOAD_BYTES: usize = 2 * FRAME_PAGES * PAGE_SIZE;
+
+/// The largest item that goes to a slice of flash as it arrives: less than half of it, without some
+/// regions.
+fn largest_of(slice: u64, region: u64) -> u64 {
+    slice.saturating_sub(8 * region) / 2 / 1024 * 1023
 }
 
 /// Divides the memory. `flash` has the bytes of each flash file.
@@ -122,6 +144,11 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
     }
     let region = region_for(settings, (shards, shard), flash);
     check_flash(settings, shards, flash, region)?;
+    let upload_bytes = match flash.is_empty() || settings.no_evict {
+        true => 0,
+        false => upload_bytes(shard as usize),
+    };
+    let slice = flash.iter().min().map_or(0, |bytes| bytes / shards as u64);
     Ok(MemoryPlan {
         total,
         loop_config: LoopConfig {
@@ -137,7 +164,18 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
         shard: usize::try_from(shard)
             .map_err(|_| "memory is larger than this machine can address".to_string())?,
         region,
+        max_item: match settings.raise_max_item && upload_bytes >= LEAST_UPLOAD_BYTES {
+            true => largest_of(slice, region as u64)
+                .clamp(settings.max_item as u64, LARGE_ITEM as u64) as usize,
+            false => settings.max_item,
+        },
+        upload_bytes,
     })
+}
+
+fn upload_bytes(shard: usize) -> usize {
+    let usual = (shard / UPLOAD_SHARE).min(USUAL_UPLOAD_BYTES);
+    usual.max(shard / LATER_UPLOAD_SHARE).min(MOST_UPLOAD_BYTES)
 }
 
 /// `1 thread`, `2 threads`.
@@ -183,8 +221,15 @@ pub(super) fn shards(settings: &Settings, flash: &[u64]) -> usize {
         // The drop-in's regions become smaller.
         let slices = settings.drop_in
             || (flash.iter()).all(|bytes| bytes / shards as u64 >= LEAST_REGIONS * region);
+        // What does not fit into memory can go to flash as it arrives.
         let largest = settings.max_item as u64;
-        slices && shard >= LEAST_SHARD && (largest <= SMALL_ITEM || 3 * largest <= shard)
+        let most = |bytes: &u64| largest_of(bytes / shards as u64, MOST_REGION as u64);
+        let uploads =
+            !settings.no_evict && !flash.is_empty() && shard / UPLOAD_SHARE as u64 > 1 << 17;
+        let fits = largest <= SMALL_ITEM
+            || 3 * largest <= shard
+            || uploads && flash.iter().all(|bytes| largest <= most(bytes));
+        slices && shard >= LEAST_SHARD && fits
     };
     (1..=wanted).rev().find(fits).unwrap_or(1)
 }
@@ -198,7 +243,7 @@ fn deal(settings: &Settings, flash: &[u64], shards: usize) -> Dealt {
     let frames = if flash.is_empty() {
         vec![(1, 4)]
     } else {
-        frame_classes((share / 32).clamp(512 << 10, MOST_FRAMES))
+        frame_classes(share)
     };
     let frame_bytes: usize = frames
         .iter()
@@ -281,20 +326,25 @@ pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u6
     None
 }
 
-/// Frames of about `bytes` bytes in total. With these sizes a read wastes at most half of its
-/// frame, up to the largest frame that a shard requests. Most frames are short, like most reads.
-fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
-    // In 64ths.
-    const PARTS: [(usize, u64); 5] = [(1, 24), (2, 12), (4, 10), (8, 9), (FRAME_PAGES, 9)];
-    PARTS
-        .iter()
-        .map(|&(pages, part)| {
-            (
-                pages,
-                ((bytes * part / 64) as usize / (pages * PAGE_SIZE)).max(2),
-            )
-        })
-        .collect()
+/// The frames of a worker with this share of the memory. With these sizes a read wastes at most
+/// half of its frame, up to the largest frame that a shard requests. Most frames are short, like
+/// most reads. A large value needs several of the largest, since its pieces are read ahead.
+fn frame_classes(share: u64) -> Vec<(usize, usize)> {
+    let small = (share / 48).clamp(340 << 10, MOST_FRAMES);
+    // What is read ahead for slow readers is copied, and a small memory has little for copies.
+    let large = match share < SPACIOUS_SHARE {
+        true => (share / 102).clamp(160 << 10, 1920 << 10),
+        false => (share / 64).min(MOST_LARGE_FRAMES),
+    };
+    let parts = [
+        (1, small * 5 / 11),
+        (2, small * 2 / 11),
+        (4, small * 2 / 11),
+        (8, small * 2 / 11),
+        (FRAME_PAGES, large),
+    ];
+    let of = |(pages, bytes): (usize, u64)| (pages, (bytes as usize / (pages * PAGE_SIZE)).max(2));
+    parts.map(of).to_vec()
 }
 
 /// Bytes of a region: as configured, otherwise at most a sixteenth of the shard's memory and of the

@@ -3,6 +3,8 @@
 //! certificate again while the server runs.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::{Control, Listening, ServerError};
 use crate::auth::Auth;
@@ -101,8 +103,8 @@ pub(super) fn shows_certificate(settings: &Settings, mode: TlsMode) -> bool {
     }
 }
 
-/// Warns if anybody who reaches a socket may read and change all items. It may be one that a
-/// service manager passed.
+/// Warns if anybody who reaches a socket may read and change all items, or if every user of the
+/// machine may read a password or a key. A socket may be one that a service manager passed.
 pub(super) fn warn(settings: &Settings, all: &[Listening]) {
     let open: Vec<String> = open_to_all(settings, all).map(|a| a.to_string()).collect();
     if !open.is_empty() {
@@ -111,6 +113,29 @@ pub(super) fn warn(settings: &Settings, all: &[Listening]) {
             open.join(" or ")
         );
     }
+    let key = settings.tls.as_ref().map(|tls| &tls.key);
+    for (what, path) in [
+        ("the password file", settings.auth_file.as_ref()),
+        ("the password file", settings.sasl_file.as_ref()),
+        ("the private key", key),
+    ] {
+        if let Some(path) = path.filter(|path| others_may_read(path)) {
+            let path = path.display();
+            tracing::warn!("every user of this machine can read {what} {path}: chmod o= {path}");
+        }
+    }
+}
+
+/// Whether users outside of a file's group may read it, and reach it through all folders.
+fn others_may_read(path: &Path) -> bool {
+    let may = |path: &Path, bit| {
+        let there = std::fs::metadata(path);
+        there.is_ok_and(|there| there.permissions().mode() & bit != 0)
+    };
+    let Ok(path) = path.canonicalize() else {
+        return false;
+    };
+    path.is_file() && may(&path, 0o004) && path.ancestors().skip(1).all(|it| may(it, 0o001))
 }
 
 impl Control {
@@ -176,6 +201,31 @@ mod tests {
     use super::*;
     use crate::settings::TlsSettings;
     use senko_io::Listener;
+
+    /// A password file and a private key of mode 644 were accepted without a word.
+    #[test]
+    fn a_secret_that_others_may_read_is_known() {
+        let folder = std::env::temp_dir().join(format!("senko-secret-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("users");
+        std::fs::write(&path, "a:b\n").unwrap();
+        for (of_folder, of_file, known) in [
+            (0o755, 0o644, true),
+            (0o755, 0o604, true),
+            (0o755, 0o640, false),
+            (0o755, 0o600, false),
+            (0o700, 0o644, false),
+        ] {
+            let set = |path: &Path, mode| {
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            };
+            set(&folder, of_folder);
+            set(&path, of_file);
+            assert_eq!(others_may_read(&path), known, "{of_folder:o} {of_file:o}");
+        }
+        assert!(!others_may_read(Path::new("/dev/null")));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn only_listeners_without_a_password_beyond_loopback_are_open() {

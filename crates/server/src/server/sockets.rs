@@ -19,6 +19,26 @@ const OF_UNIX: Terms = Terms {
 };
 /// Backlog of the admin listener.
 const ADMIN_BACKLOG: u32 = 64;
+/// Backlog of the socket of `senko ctl`.
+const CTL_BACKLOG: u32 = 8;
+
+/// Why nothing listens on an address. If another process does, what can be done.
+fn refused(error: &std::io::Error, remedy: &str, address: SocketAddr) -> ServerError {
+    let remedy = match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            let port = address.port();
+            format!("; {remedy}, and `ss -ltnp sport = :{port}` shows who has it")
+        }
+        _ => String::new(),
+    };
+    ServerError(format!("{error}{remedy}"))
+}
+
+/// The socket of `senko ctl`.
+pub(super) fn listen_for_ctl(settings: &Settings) -> Result<Option<Listener>, ServerError> {
+    let listen = |path| listen_soon(|| Listener::unix(path, crate::ctl::MASK, CTL_BACKLOG));
+    Ok(settings.ctl.as_deref().map(listen).transpose()?)
+}
 
 /// All sockets for clients. They listen from then on.
 pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
@@ -59,7 +79,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
             {
                 tracing::warn!("{error}");
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(refused(&error, "--port or --listen name another", address)),
         }
     }
     if let Some(path) = &settings.unix_socket {
@@ -149,6 +169,7 @@ pub(super) fn listen_for_admin(
         return Ok(None);
     };
     let listener = listen_soon(|| Listener::tcp(address, ADMIN_BACKLOG))
+        .map_err(|error| refused(&error, "--admin names another", address))
         .map_err(|error| ServerError(format!("the admin listener: {error}")))?;
     address.set_port(listener.local_port().unwrap_or(address.port()));
     Ok(Some((listener, address)))

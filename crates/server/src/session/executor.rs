@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands on this worker's shard: they run, are parked while they wait for flash or memory, and
 //! run again. The executor owns the parked ones.
+//!
+//! Always holds:
+//! - PIN-1: a get whose answer is sent in place pins its item only while pins hold at most half of
+//!   the shard's memory for items, or none; otherwise it waits for pins to end. While an answer
+//!   before it waits, its limit is a quarter. So what two connections hold out of order never keeps
+//!   an answer that can leave from its pin. Among three workers' shards that does not suffice, nor
+//!   for an item larger than a quarter: after [`LONGEST_WAIT_MS`] an answer pins in any case.
 
 use std::time::Instant;
 
@@ -9,13 +16,15 @@ use senko_io::Queue;
 
 use super::Wait;
 use crate::commands::{self, Form, Op, Outcome, Request};
-use crate::context::Ctx;
+use crate::context::{Ctx, Lending};
 use crate::latency::Answered;
 use crate::reply::{KEPT_PLACES, Place, ReplyQueue};
 use crate::shards::Shards;
 
 /// Fetches that end at once before a command is put off.
 const MAX_ROUNDS: u32 = 16;
+/// How long an answer waits for pins to end. Then it pins its item in any case.
+const LONGEST_WAIT_MS: u64 = 500;
 /// Spare buffers kept for parked commands.
 const SPARE: usize = 2;
 
@@ -31,6 +40,8 @@ pub(super) struct Executor {
     spare: Vec<Vec<u8>>,
     /// The number of the last fetch.
     ticket: u16,
+    /// The number of the fill whose items it stores; 0: none.
+    fill: u64,
 }
 
 /// A command apart from the bytes that brought it.
@@ -59,6 +70,8 @@ pub(super) struct Parked {
     /// The start of the round that first ran it, and whether it has waited for flash since.
     since: Option<Instant>,
     flash: bool,
+    /// When it was first parked.
+    parked_ms: u64,
 }
 
 /// What a command waits for.
@@ -115,7 +128,18 @@ impl Executor {
             copies: 0,
             spare: Vec::new(),
             ticket: 0,
+            fill: 0,
         }
+    }
+
+    /// Its commands store items of this fill.
+    pub fn fill_as(&mut self, fill: u64) {
+        self.fill = fill;
+    }
+
+    /// Whether its commands store items of a fill.
+    pub fn fills(&self) -> bool {
+        self.fill != 0
     }
 
     /// The answers, in the order of the commands.
@@ -187,6 +211,10 @@ impl Executor {
         ctx.cursor.flush(ctx.shared, ctx.shard);
         ctx.cursor.reset(ctx.shared, ctx.shard, ctx.stats);
         let place = self.out.begin();
+        ctx.work.lending = match self.out.waiting() {
+            0 => Lending::Now,
+            _ => Lending::Early,
+        };
         if let Some(waits) = self.drive(ctx, req, &mut draft, None, place) {
             let parked = Parked {
                 command: self.keep(req),
@@ -196,6 +224,7 @@ impl Executor {
                 blocking: req.op.changes(),
                 since: ctx.work.waited.began,
                 flash: false,
+                parked_ms: ctx.shard.steady_ms(),
             };
             self.park(parked, waits);
         }
@@ -214,7 +243,7 @@ impl Executor {
         // case.
         let begins = hint.is_none();
         for _ in 0..MAX_ROUNDS {
-            ctx.work.from_flash = hint.is_some();
+            (ctx.work.from_flash, ctx.work.fill) = (hint.is_some(), self.fill);
             // Another worker can't read what is in a write buffer here.
             let stays = match &hint {
                 Some(Fetched::Answer(found)) if req.remote => found.must_stay(),
@@ -283,6 +312,7 @@ impl Executor {
             blocking: false,
             since: ctx.work.waited.began,
             flash: true,
+            parked_ms: ctx.shard.steady_ms(),
         };
         self.park(parked, waits);
     }
@@ -290,7 +320,7 @@ impl Executor {
     /// Lets the value that is being sent read ahead. Returns whether it lacks a frame; `Err`: a
     /// piece is damaged.
     pub fn read_ahead(&mut self, ctx: &mut Ctx<'_, impl Queue>) -> Result<bool, ()> {
-        while let Some(window) = self.out.wanting() {
+        while let Some(window) = self.out.wanting(ctx.work.most_pieces) {
             // The next frames are for reads that have none.
             let waits = !window.is_dry() && ctx.shard.frames_wanted();
             let Some(mut frame) = (!waits)
@@ -443,6 +473,12 @@ impl Executor {
     ) -> bool {
         let before = Answered::of(ctx.stats);
         let (req, draft) = (parked.command.request(), &mut parked.draft);
+        let waited_ms = ctx.shard.steady_ms().saturating_sub(parked.parked_ms);
+        ctx.work.lending = match self.out.waits_before(parked.place) {
+            _ if waited_ms >= LONGEST_WAIT_MS => Lending::Overdue,
+            true => Lending::Early,
+            false => Lending::Now,
+        };
         let Some(waits) = self.drive(ctx, &req, draft, hint, parked.place) else {
             let waited = &mut ctx.work.waited;
             waited.ran(parked.since, parked.flash, before, ctx.stats);

@@ -9,7 +9,7 @@
 //!   `---refused--> State::Skip
 //! ```
 
-use senko_cache::{AllocError, Draft};
+use senko_cache::{AllocError, Draft, NewUpload};
 use senko_io::Queue;
 
 use super::executor::{Command, Executor};
@@ -19,7 +19,6 @@ use super::{FeedState, Step, Wait};
 use crate::commands::{self, Form, Op, Request};
 use crate::context::Ctx;
 use crate::intake::Room;
-use crate::protocol::binary::{Kind, kind};
 use crate::protocol::classic::StoreMode;
 use crate::shared::{ConnState, Touched};
 
@@ -33,6 +32,8 @@ pub(super) struct Value {
     settling: bool,
     /// Another worker has a part of a value that will never be whole.
     left: bool,
+    /// Since when (steady time, ms) it waits for buffers to go to flash.
+    waits_since: Option<u64>,
 }
 
 /// Where the next bytes of the value go.
@@ -102,7 +103,8 @@ impl Value {
         }
     }
 
-    /// Takes memory of a shard for a value of `len` bytes; false if the value has to wait.
+    /// Takes memory of a shard for a value of `len` bytes; false if the value has to wait. A value
+    /// that goes to flash as it arrives takes as much as its buffers.
     fn take_room(&mut self, ctx: &Ctx<'_, impl Queue>, shard: usize, len: usize) -> bool {
         // The shard refuses a value that is too large for any item, so it takes no memory here.
         if len > ctx.shared.settings.max_item {
@@ -144,8 +146,13 @@ impl Value {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
         let shard = ctx.shared.deal.shard_of(req.key.hash);
+        let uploads = uploads(&req.op) && ctx.shard.uploads(len);
         if let Some(worker) = ctx.other_worker(&req.key) {
-            let waits = !whole && !self.take_room(ctx, shard, len);
+            let room = match uploads {
+                true => UPLOAD_ROOM,
+                false => len,
+            };
+            let waits = !whole && !self.take_room(ctx, shard, room);
             if waits && !ctx.work.swallow {
                 return Step::Stop(0, FeedState::Blocked(Wait::Room));
             }
@@ -167,6 +174,9 @@ impl Value {
                 self.give_up_there(ctx, worker, value);
             }
             return Step::Took(used);
+        }
+        if uploads && let Some(step) = self.upload(ctx, input, item, (shard, end), executor) {
+            return step;
         }
         // If another worker sent the command, that worker has already taken the memory.
         if !whole && !req.remote && !self.take_room(ctx, shard, len) {
@@ -204,7 +214,7 @@ impl Value {
         }
         let data = &input[used..];
         let take = len.min(data.len());
-        ctx.shard.fill(&mut draft, &data[..take]);
+        ctx.shard.fill(ctx.queue, &mut draft, &data[..take]);
         if !whole {
             self.state = State::Store(Storing {
                 command: executor.keep(req),
@@ -219,24 +229,99 @@ impl Value {
         Step::Took(used + len + end)
     }
 
+    /// Starts a storage command whose value goes to flash as it arrives, with `end` bytes of a line
+    /// end. `None`: it has to go to DRAM.
+    fn upload(
+        &mut self,
+        ctx: &mut Ctx<'_, impl Queue>,
+        input: &[u8],
+        item: &NewItem<'_>,
+        (shard, end): (usize, usize),
+        executor: &mut Executor,
+    ) -> Option<Step> {
+        let since = self.waits_since.take();
+        let waits_since = since.unwrap_or(ctx.shard.steady_ms());
+        let (req, len, used) = (&item.req, item.len, item.used);
+        let value = (len + end) as u64;
+        if !req.remote && !self.take_room(ctx, shard, UPLOAD_ROOM) {
+            if !ctx.work.swallow {
+                return Some(Step::Stop(0, FeedState::Blocked(Wait::Room)));
+            }
+            refuse(ctx, req, false, executor);
+            return Some(Step::Skip(used, value));
+        }
+        ctx.shard.turn_to(req.key.hash);
+        let new = NewUpload {
+            flags: item.flags,
+            expiry: item.expiry,
+            len,
+            cas: match req.op {
+                Op::MetaStore { flags, .. } => flags.cas.filter(|&cas| cas > 0),
+                _ => None,
+            },
+            binary_key: item.base64,
+            waits: ctx.shard.steady_ms() - waits_since < BUFFER_WAIT_MS,
+        };
+        let mut draft = match ctx.shard.upload(ctx.queue, &req.key, &new) {
+            Ok(Some(draft)) => draft,
+            Ok(None) => {
+                self.give_back_room(ctx);
+                return None;
+            }
+            Err(error) => {
+                self.give_back_room(ctx);
+                if error == AllocError::Busy {
+                    self.waits_since = Some(waits_since);
+                    if !new.waits {
+                        ctx.shared.intakes[shard].note_refusal();
+                    }
+                    return Some(Step::Stop(0, FeedState::Blocked(Wait::Memory)));
+                }
+                refuse(ctx, req, error == AllocError::TooLarge, executor);
+                return Some(Step::Skip(used, value));
+            }
+        };
+        if ctx.shared.prefixes.is_on() {
+            ctx.shared.prefixes.record(req.key.bytes, Touched::Set);
+        }
+        let data = &input[used..];
+        let take = len.min(data.len());
+        let taken = ctx.shard.fill(ctx.queue, &mut draft, &data[..take]);
+        self.state = State::Store(Storing {
+            command: executor.keep(req),
+            draft,
+            end: [0; 2],
+            got: 0,
+            want: end,
+        });
+        Some(Step::Took(used + taken))
+    }
+
     pub fn step(
         &mut self,
         ctx: &mut Ctx<'_, impl Queue>,
         input: &[u8],
         executor: &mut Executor,
     ) -> Step {
+        // What more is needed: bytes, or buffers for those that are here.
+        let mut needs = FeedState::NeedMore;
         let (used, all) = match &mut self.state {
             State::None => (0, true),
             State::Store(storing) => {
                 ctx.shard.turn_to(storing.command.hash());
-                let mut used = ctx.shard.unfilled(&storing.draft).min(input.len());
-                ctx.shard.fill(&mut storing.draft, &input[..used]);
-                while storing.got < storing.want && used < input.len() {
+                let come = ctx.shard.unfilled(&storing.draft).min(input.len());
+                let mut used = ctx
+                    .shard
+                    .fill(ctx.queue, &mut storing.draft, &input[..come]);
+                if used < come {
+                    needs = FeedState::Blocked(Wait::Memory);
+                }
+                let filled = ctx.shard.unfilled(&storing.draft) == 0;
+                while filled && storing.got < storing.want && used < input.len() {
                     storing.end[storing.got] = input[used];
                     storing.got += 1;
                     used += 1;
                 }
-                let filled = ctx.shard.unfilled(&storing.draft) == 0;
                 (used, filled && storing.got == storing.want)
             }
             State::Skip(left) | State::Forward { left, .. } => {
@@ -254,7 +339,7 @@ impl Value {
             room.moves(used, ctx.shard.steady_ms());
         }
         if !all {
-            return Step::Stop(used, FeedState::NeedMore);
+            return Step::Stop(used, needs);
         }
         self.give_back_room(ctx);
         if let State::Store(storing) = std::mem::take(&mut self.state) {
@@ -328,6 +413,23 @@ impl Value {
     }
 }
 
+/// How long a value waits for buffers to go to flash, and not to DRAM: less than the time after
+/// which others may take its memory ([`crate::intake::STILL_MS`]).
+const BUFFER_WAIT_MS: u64 = 250;
+/// Bytes of memory for a value that goes to flash as it arrives, while it arrives.
+const UPLOAD_ROOM: usize = 128 << 10;
+
+/// Whether the value of a command may go to flash before the command runs: what it stores does not
+/// depend on the old item.
+fn uploads(op: &Op) -> bool {
+    let mode = match op {
+        Op::Store { mode, .. } => mode,
+        Op::MetaStore { mode, flags } if !flags.invalidate => mode,
+        _ => return false,
+    };
+    !matches!(mode, StoreMode::Append | StoreMode::Prepend)
+}
+
 /// Stores a whole value with this line end.
 fn store(
     ctx: &mut Ctx<'_, impl Queue>,
@@ -350,16 +452,9 @@ fn refuse(ctx: &mut Ctx<'_, impl Queue>, req: &Request<'_>, large: bool, executo
         Op::Store { mode, .. } | Op::MetaStore { mode, .. } => mode,
         _ => StoreMode::Set,
     };
-    // A command that replaces any existing value removes it even so.
-    let forget = match (req.op, req.form) {
-        // A binary set with a CAS value is a compare-and-set here.
-        (Op::Store { .. }, Form::Binary(head)) => kind(head.opcode).0 == Kind::Set,
-        (Op::Store { .. }, _) => mode == StoreMode::Set,
-        _ => true,
-    };
     let op = Op::Refuse {
         large,
-        forget,
+        forget: commands::forgets(req, mode),
         mode,
     };
     executor.run(ctx, &Request { op, ..*req }, None);

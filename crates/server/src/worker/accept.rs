@@ -86,8 +86,10 @@ impl Worker {
             stream,
             door: Arc::clone(&door.name),
             terms: door.terms,
+            fill: 0,
         };
-        if self.draining() {
+        // Dropped, so that its client goes to another server at once.
+        if self.draining() || self.core.shared.is_draining() {
             return;
         }
         let shared = Arc::clone(&self.core.shared);
@@ -134,6 +136,7 @@ impl Worker {
             stream,
             door,
             terms,
+            fill,
         } = newcomer;
         let fd = stream.as_raw_fd();
         let (stream, addr) = peer_name(stream, &door);
@@ -161,11 +164,13 @@ impl Worker {
         if guarded {
             session.ask_password();
         }
+        session.fill_as(fill);
         let mut conn = Conn::new(Link::Socket(id), session, self.now_ms);
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
         let ciphered = self.cipher(&mut conn, terms.tls);
         let at = self.conns.insert(conn);
-        self.core.shared.name_socket(self.index, at.0, fd as u64);
+        let socket = (fd as u64, fill);
+        self.core.shared.name_socket(self.index, at.0, socket);
         self.tell_of_conn(at, "conn_new", None);
         if !ciphered {
             // Without its cipher a connection is not served at all.

@@ -23,6 +23,13 @@ pub struct Account {
     pub pinned: usize,
 }
 
+impl Account {
+    /// What counts against the bound beyond which connections are closed.
+    pub fn taken(&self) -> usize {
+        self.held + self.leaving
+    }
+}
+
 /// The accounts of all connections of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {

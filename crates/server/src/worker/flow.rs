@@ -29,8 +29,9 @@
 //!   - When unread bytes and slow readers' answers take `pending`, the slowest reader is closed; if
 //!     none is slow, the connection that holds most.
 //! - FLOW-3: a slow reader's answer holds no frame: it is copied. It may hold item memory. While
-//!   more than an eighth of a shard is lent, readers that have been slow for [`PATIENCE_MS`] are
-//!   closed one after the other ([`Worker::free_pinned`]).
+//!   more than an eighth of a shard is lent, or answers wait for it, readers that have been slow
+//!   for [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]). Answers wait
+//!   before half is exceeded (PIN-1 in `session/executor.rs`).
 //! - FLOW-4: a round runs a bounded number of requests, however many connections have sent many:
 //!   one turn for each receive buffer, and a few whole turns ([`TURNS`]) of connections that go on
 //!   with earlier input, with the round's events and again from the run queue. The others wait in
@@ -358,7 +359,7 @@ impl Worker {
 
     /// FLOW-3: closes slow readers that hold much of some shard's memory. It closes a few of the
     /// slowest at each tick, since other shards take a round or two to report. If too much is lent,
-    /// it closes all of them. A single reader may hold much.
+    /// it closes all of them. A single reader may hold much, unless answers wait for it.
     pub(super) fn free_pinned(&mut self) {
         if self.conns.sums().pinned == 0 {
             return;
@@ -367,9 +368,12 @@ impl Worker {
         if much.is_empty() {
             return;
         }
-        let too_much = self.pinned_at(Pinned::TooMuch);
+        let (wanted, too_much) = (
+            self.pinned_at(Pinned::Wanted),
+            self.pinned_at(Pinned::TooMuch),
+        );
         let (now_ms, me) = (self.now_ms, self.index);
-        let mut late = Vec::new();
+        let (mut late, mut waits) = (Vec::new(), false);
         for (at, conn) in self.conns.iter() {
             if conn.account().pinned == 0 || now_ms.saturating_sub(conn.slow_since) < PATIENCE_MS {
                 continue;
@@ -379,12 +383,13 @@ impl Worker {
                 of.add(worker_of(pin).0.unwrap_or(me));
             }
             if of.meets(much) {
+                waits |= of.meets(wanted);
                 late.push((conn.slow_since, at, of.meets(too_much)));
             }
         }
         late.sort_unstable_by_key(|&(since, at, _)| (since, at));
         let few = match late.len() {
-            0 | 1 => 0,
+            1 if !waits => 0,
             n => n.div_ceil(8),
         };
         for (n, (_, at, too_much)) in late.into_iter().enumerate() {
@@ -505,9 +510,10 @@ impl Worker {
         // For a moment much more is lent: copies count for more, and most readers are only a little
         // late.
         let lendable = self.conns.sums().pinned == 0 || !of.meets(self.pinned_at(Pinned::TooMuch));
-        let keep = lent > 0 && !has_pages && lendable;
+        let keep = lent > 0 && lendable;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
+            batch.copy_pages();
         } else {
             batch.spill(sent, &mut self.unpinned);
         }
@@ -620,11 +626,11 @@ impl Worker {
                 .filter(|(_, c)| {
                     let late =
                         c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
-                    c.account().held > 0 && (late || beyond)
+                    c.account().taken() > 0 && (late || beyond)
                 })
-                // If none is slow, the connection that holds most.
+                // If none is slow, the connection that takes most.
                 .min_by_key(|(_, c)| match c.slow_since {
-                    0 => (true, u64::MAX - c.account().held as u64),
+                    0 => (true, u64::MAX - c.account().taken() as u64),
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };

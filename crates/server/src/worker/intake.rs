@@ -16,7 +16,6 @@ const MOST_TRIES: usize = 16;
 pub(super) struct Crowd {
     /// The connections, the newest at the back.
     waiting: VecDeque<ConnKey>,
-    /// Whether the newest is next.
     newest_next: bool,
     /// How often such memory had been given back at their last try.
     returns: u64,

@@ -119,7 +119,9 @@ impl Worker {
         let at = self.conns.of_origin(origin).unwrap_or_else(|| {
             let link = Link::Virtual(origin);
             let mut conn = Conn::new(link, Session::remote(), self.now_ms);
-            conn.fd = (self.core.shared).socket_of(origin.worker, origin.conn.0);
+            let (fd, fill) = (self.core.shared).socket_of(origin.worker, origin.conn.0);
+            conn.fd = fd;
+            conn.session.fill_as(fill);
             self.conns.insert(conn)
         });
         if let (Some(conn), Some(_)) = (self.conns.get(at), socket) {

@@ -4,6 +4,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+/// An array of tuples, a row a line.
+macro_rules! rows {
+    ($($($cell:expr),+;)+) => { [$(($($cell),+)),+] };
+}
+
 mod rig; // shards, devices in memory and sessions, connected as in a worker
 mod session; // answers of commands, in both tiers, in pieces, in order, across shards
 mod model; // random commands on sessions against a map
@@ -20,8 +25,10 @@ mod calls; // what a power cut leaves of a data directory
 mod restart; // stop and start with a data directory
 mod lend; // answers that the worker of another shard sends
 mod across; // answers read from the shard of another worker
+mod fill; // items of a peer, under clients that change keys
 mod everywhere; // commands for the whole server hold at every worker from their answer on
 mod stream; // large values piece by piece, over real sockets
+mod upload; // large values that go to flash as they arrive
 mod faults; // flash devices that fail under a running server
 mod login; // passwords, and what is served without one
 mod tls; // TLS: certificates, handshakes, both tiers

@@ -39,7 +39,6 @@ use peer::Peer;
 use settle::{Joint, advance, after_flush, finish, of_flash};
 use shared::{Register, Span};
 
-/// The settings of a run.
 #[derive(Clone, Copy, Debug)]
 struct RunSettings {
     io: BackendChoice,
@@ -53,6 +52,14 @@ struct RunSettings {
     twins: bool,
     commands: usize,
     seed: u64,
+}
+
+impl RunSettings {
+    /// Whether large values go to flash as they arrive. In such a run nothing is flushed, since a
+    /// flush refuses what is arriving.
+    fn has_uploads(&self) -> bool {
+        self.seed.is_multiple_of(2)
+    }
 }
 
 /// A flush_all: when it was sent, when it was answered (`u64::MAX`: not yet), and its connection.
@@ -126,6 +133,9 @@ fn run(run_settings: RunSettings) -> usize {
         settings.flash[0].path.set_extension("small");
         settings.seed = run_settings.seed;
         settings.admission.rule = AdmissionRule::All;
+        if !run_settings.has_uploads() {
+            settings.stream_over = settings.max_item;
+        }
         settings.policy = if run_settings.seed % 4 == 3 {
             PolicyKind::Lru
         } else {
@@ -167,8 +177,7 @@ fn run(run_settings: RunSettings) -> usize {
             break;
         }
         let fill = std::mem::take(&mut empty);
-        let flusher = rng
-            .chance(2)
+        let flusher = (!run_settings.has_uploads() && rng.chance(2))
             .then(|| rng.below(layout.connections as u64) as usize);
         let round = Round {
             number,

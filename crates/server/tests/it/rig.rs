@@ -26,7 +26,6 @@ use senko_workload::Rng;
 /// When the rig's clock starts, Unix seconds.
 pub const START: u32 = 1_700_000_000;
 
-/// The settings of a rig.
 #[derive(Clone)]
 pub struct RigSettings {
     pub shards: usize,
@@ -509,7 +508,6 @@ impl Rig {
         }
     }
 
-    /// Whether a key is only on flash.
     pub fn on_flash(&mut self, key: &[u8]) -> bool {
         let key = Key::new(key, HashSeed::default());
         let shards = &mut self.nodes[self.shared.deal.worker_of(key.hash)].shard;
@@ -614,6 +612,8 @@ impl Node {
                 budget: None,
             },
             promote_after: 3,
+            upload_over: usize::MAX,
+            upload_bytes: 0,
             reinsert: true,
             no_evict: rig_settings.settings.no_evict,
             shard: shard as u32,
@@ -646,6 +646,8 @@ impl Node {
             cursor: Cursor::default(),
             work: Work {
                 heavy: usize::MAX,
+                // More than there are frames, with some seeds.
+                most_pieces: [4, 6, 16][rig_settings.seed as usize % 3],
                 ..Work::default()
             },
         }

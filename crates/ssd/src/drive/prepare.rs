@@ -20,9 +20,6 @@ const OVERWRITES: u64 = 0x6f_7665_7277_0000;
 impl Drive {
     /// Writes the first `share` of the pages once, in order, in no time. Later reports show nothing
     /// of it.
-    ///
-    /// # Errors
-    /// If the drive wears out.
     pub fn precondition(&mut self, share: f64) -> Result<(), Error> {
         self.fill(self.part(share), &mut |_| true)?;
         self.settle()

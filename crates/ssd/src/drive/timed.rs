@@ -14,7 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::drive::{Drive, Load};
+use crate::drive::{Drive, Load, arrival};
 use crate::report::{Course, Pace, Report, Responses};
 use crate::{Error, Request, Time};
 
@@ -306,7 +306,7 @@ impl Running {
         let request = request.map_err(Into::into)?;
         self.number += 1;
         let arrival = match self.load {
-            Load::Open { speed } => ((request.time as f64 / speed) as Time).max(now),
+            Load::Open { speed } => arrival(&request, speed, self.number)?.max(now),
             Load::Closed { .. } => now,
         };
         self.next = Some(request);

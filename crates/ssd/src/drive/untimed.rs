@@ -7,10 +7,10 @@
 //! batches are written, so each drive sees its pages in the trace's order. There is no idle time,
 //! so no background work is done.
 
-use crate::drive::{Drive, Load};
+use crate::drive::{Drive, Load, arrival};
 use crate::geometry::Lpn;
 use crate::report::{Course, Report, Responses};
-use crate::{Error, Op, Request, Time};
+use crate::{Error, Op, Request};
 
 /// Most pages in a batch.
 const BATCH: usize = 1024;
@@ -45,7 +45,7 @@ impl Drive {
             counts[request.op as usize] += 1;
             bytes[request.op as usize] += request.bytes;
             if let Load::Open { speed } = load {
-                let arrival = (request.time as f64 / speed) as Time;
+                let arrival = arrival(&request, speed, number)?;
                 last = arrival.max(last);
                 first.get_or_insert(arrival);
             }

@@ -68,7 +68,6 @@ pub(super) fn hex(field: &[u8]) -> Option<u64> {
 pub(super) struct Stamp {
     /// Nanoseconds; 0 for a negative time.
     pub ns: u64,
-    /// Whether it was negative.
     pub negative: bool,
 }
 

@@ -115,9 +115,6 @@ impl Reader {
     }
 
     /// Reads a trace from a stream.
-    ///
-    /// # Errors
-    /// As [`Reader::open`].
     pub fn new(input: impl Read + Send + 'static, spec: &TraceSpec) -> Result<Reader, TraceError> {
         let broken = |source, compression| TraceError::Broken {
             unit: "line",
@@ -203,9 +200,6 @@ impl Reader {
 
     /// Refuses input that is not a trace: nothing in it is a request, or most of it is damaged.
     /// `name` is the user's name for it.
-    ///
-    /// # Errors
-    /// The sentence for the user.
     pub fn check(&self, name: &str) -> Result<(), String> {
         let Counts {
             requests, damaged, ..

@@ -36,7 +36,6 @@ const BLOCK: u64 = 512;
 const LOOKED_AT: usize = 64;
 
 impl Version {
-    /// Bytes of a record.
     pub(super) fn record_bytes(self) -> usize {
         match self {
             Version::One => 32,

@@ -150,9 +150,6 @@ impl<W: Write> TraceWriter<W> {
     }
 
     /// Writes the end of the format and flushes the writer.
-    ///
-    /// # Errors
-    /// The writer's error.
     pub fn finish(mut self) -> io::Result<(W, Written)> {
         self.start()?;
         for device in &self.opened {

@@ -255,6 +255,37 @@ fn a_workload_without_requests_is_refused() {
     assert!(Workload::named("/", &TraceSpec::default()).is_err());
 }
 
+/// Times that cannot be added up ended the program, or went round and made the run short.
+#[test]
+fn requests_after_146_years_are_refused() {
+    for untimed in [false, true] {
+        let refused = |name: &str, speed: f64, rounds: u32| {
+            let mut workload = Workload::named(name, &TraceSpec::default()).expect("a generator");
+            workload.rounds = rounds;
+            let parts = Parts {
+                untimed,
+                ..Parts::default()
+            };
+            let mut drive = Drive::new(&profile(Interface::Single), &parts).expect("a drive");
+            let requests = workload.requests(1 << 20).expect("it opens");
+            let done = drive.run(requests, Load::Open { speed });
+            done.err().map(|error| error.to_string())
+        };
+        for (name, speed, rounds) in [
+            ("seq:count=3,pages=9,rate=1e-30,gaps=even", 1.0, 1),
+            ("seq:count=3,pages=9,rate=1", 1e-30, 1),
+            ("seq:count=2,pages=9,rate=1e-9,gaps=even", 1.0, 9),
+        ] {
+            let why = refused(name, speed, rounds).expect("refused");
+            assert!(why.contains("more than 146 years"), "{name}: {why}");
+        }
+        assert_eq!(
+            refused("seq:count=3,pages=9,rate=1e-9,gaps=even", 1.0, 1),
+            None
+        );
+    }
+}
+
 /// A mutant of [`Nand::is_plain`] survived: flash whose programs can fail would have been written
 /// in one step, in which none can.
 #[test]
@@ -316,70 +347,30 @@ fn a_wrong_key_of_a_profile_is_told_in_a_sentence() {
         let told = Profile::parse(&text.replacen(from, to, 1)).err();
         told.expect(to).to_string()
     };
-    for (from, to, told) in [
-        (
-            "page_bytes = 4096",
-            "page_byte = 4096",
-            "there is no key page_byte in [geometry]; did you mean page_bytes?",
-        ),
-        (
-            "[timing]",
-            "[timings]",
-            "there is no key timings; did you mean timing?",
-        ),
-        (
-            "buffer_bytes",
-            "zzz",
-            "there is no key zzz; there are name, source",
-        ),
-        (
-            "channels = 1",
-            "channels = \"many\"",
-            "channels in [geometry] is \"many\", and must be a whole number from 0 to 4294967295",
-        ),
-        (
-            "channels = 1",
-            "channels = -1",
-            "channels in [geometry] is -1",
-        ),
-        ("channels = 1", "", "channels is missing in [geometry]"),
-        (
-            "copy_back = false",
-            "copy_back = 0",
-            "copy_back in [timing] is 0, and must be true or false",
-        ),
-        (
-            "partial_pages = \"whole\"",
-            "partial_pages = \"half\"",
-            "must be one of read-modify-write, whole",
-        ),
-        (
-            "kind = \"single\"",
-            "kind = \"ncq\"",
-            "[interface] of the kind ncq lacks depth",
-        ),
-        (
-            "kind = \"single\"",
-            "kind = \"single\"\ndepth = 3",
-            "[interface] of the kind single has no depth",
-        ),
-        (
-            "[interface]",
-            "[link]\nkind = \"pcie\"\ngeneration = 4\ncommand_ns = 1000\n[interface]",
-            "[link] of the kind pcie lacks lanes",
-        ),
-        (
-            "[interface]",
-            "[link]\nkind = \"none\"\nlanes = 4\n[interface]",
-            "[link] of the kind none has no lanes",
-        ),
-        (
-            "[interface]",
-            "[link]\nkind = \"sata\"\ngeneration = 4\ncommand_ns = 0\n[interface]",
-            "generation in [link] is 4, and SATA has 1, 2 and 3",
-        ),
-        ("cycles = 100_000", "cycles = = 3", "it is not TOML"),
-    ] {
+    for (from, to, told) in rows! {
+        "page_bytes = 4096", "page_byte = 4096",
+            "there is no key page_byte in [geometry]; did you mean page_bytes?";
+        "[timing]", "[timings]", "there is no key timings; did you mean timing?";
+        "buffer_bytes", "zzz", "there is no key zzz; there are name, source";
+        "channels = 1", "channels = \"many\"",
+            "channels in [geometry] is \"many\", and must be a whole number from 0 to 4294967295";
+        "channels = 1", "channels = -1", "channels in [geometry] is -1";
+        "channels = 1", "", "channels is missing in [geometry]";
+        "copy_back = false", "copy_back = 0",
+            "copy_back in [timing] is 0, and must be true or false";
+        "partial_pages = \"whole\"", "partial_pages = \"half\"",
+            "must be one of read-modify-write, whole";
+        "kind = \"single\"", "kind = \"ncq\"", "[interface] of the kind ncq lacks depth";
+        "kind = \"single\"", "kind = \"single\"\ndepth = 3",
+            "[interface] of the kind single has no depth";
+        "[interface]", "[link]\nkind = \"pcie\"\ngeneration = 4\ncommand_ns = 1000\n[interface]",
+            "[link] of the kind pcie lacks lanes";
+        "[interface]", "[link]\nkind = \"none\"\nlanes = 4\n[interface]",
+            "[link] of the kind none has no lanes";
+        "[interface]", "[link]\nkind = \"sata\"\ngeneration = 4\ncommand_ns = 0\n[interface]",
+            "generation in [link] is 4, and SATA has 1, 2 and 3";
+        "cycles = 100_000", "cycles = = 3", "it is not TOML";
+    } {
         let why = why(from, to);
         assert!(why.contains(told), "{why}");
         for word in [

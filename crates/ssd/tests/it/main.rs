@@ -3,6 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+/// An array of tuples, a row a line.
+macro_rules! rows {
+    ($($($cell:expr),+;)+) => { [$(($($cell),+)),+] };
+}
+
 mod util; // helpers of several tests
 mod examples; // the examples, run
 mod everything; // every layer under every buffer, against a shadow

@@ -132,7 +132,6 @@ impl Stick {
         }
     }
 
-    /// The time of one access.
     fn access(&mut self, op: Op, offset: u64, bytes: u64) -> Time {
         let before = self.now;
         let done = self.drive.submit(&Request::new(op, offset, bytes), before);

@@ -16,57 +16,21 @@ fn summary(name: &str, spec: &str) -> Option<Summary> {
 }
 
 /// File, format, requests, writes, distinct pages of 4 KiB.
-const BLOCK: [(&str, Format, u64, u64, u64); 13] = [
-    ("Financial1_first10k.spc", Format::Spc, 10_000, 5923, 7322),
-    ("Financial1_first949_raw.spc", Format::Spc, 949, 766, 491),
-    (
-        "WebSearch1_24k.disksim_ns",
-        Format::Columns,
-        24_783,
-        4,
-        93_029,
-    ),
-    (
-        "MSN-FS_150k.disksim_ms",
-        Format::Columns,
-        149_999,
-        19_516,
-        538_027,
-    ),
-    ("MS-TPCC_7k.disksim_ns", Format::Columns, 6999, 2618, 20_470),
-    ("MSR-Cambridge_hm_0_1000.csv", Format::Msr, 1000, 492, 0),
-    (
-        "MSR-Cambridge_hm_1_5000.disksim_ns",
-        Format::Columns,
-        5000,
-        3904,
-        5186,
-    ),
-    (
-        "MSR-Cambridge_writes_33k.disksim_ns",
-        Format::Columns,
-        33_304,
-        33_304,
-        86_181,
-    ),
-    ("cloudphysics_114k.vscsi", Format::Vscsi, 113_872, 66_898, 0),
-    (
-        "cloudphysics_114k.csv",
-        Format::CloudPhysics,
-        113_872,
-        66_898,
-        0,
-    ),
-    (
-        "YCSB-A-RocksDB_writes_87k.disksim_ns",
-        Format::Columns,
-        87_487,
-        87_487,
-        483_465,
-    ),
-    ("FIU_cheetah_10k.fiu", Format::Fiu, 9997, 1101, 0),
-    ("fio_v2.iolog", Format::Fio, 9441, 9441, 0),
-];
+const BLOCK: [(&str, Format, u64, u64, u64); 13] = rows! {
+    "Financial1_first10k.spc", Format::Spc, 10_000, 5923, 7322;
+    "Financial1_first949_raw.spc", Format::Spc, 949, 766, 491;
+    "WebSearch1_24k.disksim_ns", Format::Columns, 24_783, 4, 93_029;
+    "MSN-FS_150k.disksim_ms", Format::Columns, 149_999, 19_516, 538_027;
+    "MS-TPCC_7k.disksim_ns", Format::Columns, 6999, 2618, 20_470;
+    "MSR-Cambridge_hm_0_1000.csv", Format::Msr, 1000, 492, 0;
+    "MSR-Cambridge_hm_1_5000.disksim_ns", Format::Columns, 5000, 3904, 5186;
+    "MSR-Cambridge_writes_33k.disksim_ns", Format::Columns, 33_304, 33_304, 86_181;
+    "cloudphysics_114k.vscsi", Format::Vscsi, 113_872, 66_898, 0;
+    "cloudphysics_114k.csv", Format::CloudPhysics, 113_872, 66_898, 0;
+    "YCSB-A-RocksDB_writes_87k.disksim_ns", Format::Columns, 87_487, 87_487, 483_465;
+    "FIU_cheetah_10k.fiu", Format::Fiu, 9997, 1101, 0;
+    "fio_v2.iolog", Format::Fio, 9441, 9441, 0;
+};
 
 #[test]
 fn block_traces_are_as_their_readme_says() {

@@ -10,11 +10,8 @@ use super::frame::HEAD_PAYLOAD;
 use crate::element::{END_OF_TIME, EXPIRY, LARGE, TOMBSTONE};
 use crate::{KeyHash, SHARDS};
 
-/// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 19;
-/// Entries in a page of the head.
 pub const ENTRIES_PER_PAGE: usize = HEAD_PAYLOAD / ENTRY_BYTES;
-/// Bytes of the directory.
 pub const DIRECTORY_BYTES: usize = 4 * (SHARDS + 1);
 
 const FLAGS: u8 = TOMBSTONE | EXPIRY | LARGE;
@@ -22,7 +19,6 @@ const FLAGS: u8 = TOMBSTONE | EXPIRY | LARGE;
 /// The known facts about an element that was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashEntry {
-    /// The hash of its key.
     pub key: KeyHash,
     /// Microseconds since 1970.
     pub time: u64,
@@ -31,7 +27,6 @@ pub struct HashEntry {
 }
 
 impl HashEntry {
-    /// The entry's bytes.
     pub fn encode(&self) -> [u8; ENTRY_BYTES] {
         debug_assert!(self.time < END_OF_TIME);
         let mut to = [0; ENTRY_BYTES];

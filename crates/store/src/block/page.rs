@@ -67,7 +67,6 @@ impl PageFormat {
         }
     }
 
-    /// Bytes of a page.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes as usize
     }

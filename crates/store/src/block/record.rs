@@ -74,7 +74,6 @@ impl BlockRecord {
         (self.head() + u64::from(page)) * PAGE_SIZE as u64
     }
 
-    /// The record's bytes.
     pub fn encode(&self) -> [u8; BlockRecord::BYTES] {
         let mut to = [0; BlockRecord::BYTES];
         let words = [

@@ -105,7 +105,6 @@ pub(crate) trait Counted: Default {
     /// The count. A thread that reads it sees everything that happened before each counted
     /// [`Counted::add`].
     fn get(&self) -> u64;
-    /// Adds one.
     fn add(&self);
 }
 
@@ -142,7 +141,6 @@ pub(crate) struct CacheCounts {
     pub bytes: u64,
 }
 
-/// The cache.
 pub(crate) struct RecordCache<L = Mutex<Shard>, C = AtomicU64> {
     parts: Box<[L]>,
     /// The bits of a hash's `order` that choose the part.

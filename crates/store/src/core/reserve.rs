@@ -17,7 +17,7 @@ use crate::StoreError;
 use crate::block::extent_bytes;
 use crate::core::Core;
 use crate::core::state::logs::Writer;
-use crate::core::version::Version;
+use crate::core::version::{LogHandle, Version};
 use crate::disk::space::Held;
 use crate::extent::UNIT_BYTES;
 use crate::log::Packing;
@@ -202,8 +202,15 @@ impl Core {
         wish.is_some()
     }
 
-    /// Whether the next log can be prepared.
+    /// Whether the next log is to be prepared, and can be. While the active log is nearly empty the
+    /// next one can wait, so a small store has one log in its file.
     pub fn room_for_spare(&self, writer: &Writer) -> bool {
+        if !writer
+            .active()
+            .is_some_and(|active| self.soon_full(&active))
+        {
+            return false;
+        }
         let mut ledger = self.ledger(&self.current());
         let (log_bytes, active) = (ledger.log_bytes, writer.budget(true).max(ledger.active));
         ledger.spare = true;
@@ -211,6 +218,11 @@ impl Core {
         // The caller commits the manifest.
         let free = self.space.left_in_file(needed, self.longest());
         free >= needed && self.space.has_place_for_log(log_bytes)
+    }
+
+    /// Whether much of a log is in use.
+    pub fn soon_full(&self, handle: &LogHandle) -> bool {
+        handle.log.bytes_used() > self.options.log_bytes / 8
     }
 
     /// Allocates space for a large value, if enough is left.
@@ -228,9 +240,10 @@ impl Core {
     pub fn kept_bytes(&self, writer: &Writer) -> u64 {
         let mut ledger = self.ledger(&self.current());
         if !ledger.young {
-            // Of blocks of any size, because it may be filled again.
-            ledger.longest_block = ledger.block_most;
-            ledger.all_blocks = ledger.all_blocks.max(2 * ledger.block_most);
+            // Of blocks of any size, because it may be filled again; a small store of small ones.
+            let all = ledger.all_blocks;
+            ledger.longest_block = ledger.longest_block.max(ledger.block_most.min(2 * all));
+            ledger.all_blocks = all.max((2 * ledger.block_most).min(4 * all));
         }
         ledger.needed(writer.budget(true).max(ledger.active), false)
     }

@@ -191,7 +191,6 @@ pub(crate) struct ShardIndex {
 pub(crate) struct Version {
     /// Youngest first; the first takes the writes.
     pub logs: Vec<Arc<LogHandle>>,
-    /// Blocks by slot.
     pub slots: Vec<Option<Arc<BlockHandle>>>,
     /// One entry for each of the [`SHARDS`].
     pub shards: Vec<Arc<ShardIndex>>,
@@ -226,7 +225,6 @@ impl Version {
         (handle.id() == member.id).then_some(handle)
     }
 
-    /// All blocks.
     pub fn blocks(&self) -> impl Iterator<Item = (Member, &Arc<BlockHandle>)> {
         self.slots.iter().enumerate().filter_map(|(slot, handle)| {
             let handle = handle.as_ref()?;

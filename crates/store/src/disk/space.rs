@@ -42,6 +42,9 @@ use crate::options::MAX_FROZEN;
 /// The fewest units by which the file grows: 4 MiB.
 const GROWTH: u64 = 64;
 
+/// Units of a usual erase unit of drives: 1 MiB.
+const ERASE_UNITS: u64 = 16;
+
 /// If one in this many units of the file is free in pieces, a piece is taken before the file grows.
 pub(crate) const PIECES: u64 = 25;
 
@@ -128,9 +131,21 @@ impl Free {
     }
 
     /// The shortest run that is long enough, and the first of several. So long runs stay whole for
-    /// blocks, and the end of the file stays free.
+    /// blocks, and the end of the file stays free. What is as long as an erase unit begins with
+    /// one, if it can: a drive then erases little of it together with others.
     fn take(&mut self, units: u64) -> Option<u64> {
-        let (first, _) = self.runs.shortest(units)?;
+        let begin = |first: u64| match units >= ERASE_UNITS {
+            true => first.next_multiple_of(ERASE_UNITS),
+            false => first,
+        };
+        let fit = self
+            .runs
+            .iter()
+            .filter(|(first, length)| begin(*first) + units <= first + length);
+        let first = match fit.min_by_key(|(_, length)| *length) {
+            Some((first, _)) => begin(first),
+            None => self.runs.shortest(units)?.0,
+        };
         self.take_units(first, units);
         Some(first)
     }
@@ -472,6 +487,7 @@ impl Space {
             return Err(self.at_limit(free));
         }
         let wanted = (least + (free.units / 64).max(GROWTH))
+            .next_multiple_of(ERASE_UNITS)
             .min(self.limit)
             .max(least);
         let grown = match self.device.grow(wanted * UNIT_PAGES) {
@@ -683,6 +699,19 @@ mod tests {
         space.shorten(&mut held, 65_537);
         assert_eq!(held.extent().pages, 32);
         assert_eq!(space.allocate(6 * 65_536).unwrap().extent().first, 48);
+    }
+
+    /// Where there is room, also in the midst of free space; elsewhere what is free is taken.
+    #[test]
+    fn what_is_long_begins_with_an_erase_unit() {
+        let space = space(16 * 64, None);
+        let take = |units: u64| space.allocate(units * 65_536).unwrap();
+        let held = [1, 20, 20, 12].map(take);
+        let first = held.each_ref().map(|held| held.extent().first / 16);
+        assert_eq!(first, [1, 16, 36, 2]);
+        drop(held);
+        assert_eq!(space.bytes().0, UNIT, "the superblock's");
+        assert_eq!(take(40).extent().first / 16, 16);
     }
 
     #[test]

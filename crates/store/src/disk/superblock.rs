@@ -321,7 +321,6 @@ pub(crate) enum OnDevice {
     /// Only zeros where a superblock would be, or a superblock whose creation was interrupted.
     /// Nothing was acknowledged.
     Nothing,
-    /// A store.
     Store(Superblock, Box<Manifest>),
 }
 

@@ -64,7 +64,6 @@ impl Filter {
         }
     }
 
-    /// The positions of a key.
     #[inline]
     pub fn positions_of(self, key: KeyHash) -> Positions {
         let mut positions = Positions {
@@ -302,7 +301,6 @@ impl BloomMap {
         self.filter
     }
 
-    /// How many blocks there are.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }

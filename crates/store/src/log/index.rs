@@ -44,7 +44,6 @@ pub(super) struct Located {
     pub place: u32,
     /// Pages that it touches.
     pub pages: u32,
-    /// Its time.
     pub time: u64,
     /// TOMBSTONE, EXPIRY, LARGE.
     pub flags: u8,

@@ -22,7 +22,6 @@ use super::page::{self, PageHeader};
 pub enum LogFind {
     /// The log has no such version of the key.
     Absent,
-    /// The element.
     Found(LogElement),
     /// The caller must read these pages first.
     Read(LogRead),
@@ -43,12 +42,10 @@ impl LogElement {
         LogElement { encoded }
     }
 
-    /// The element.
     pub fn element(&self) -> Element<'_> {
         Element::of_encoded(&self.encoded)
     }
 
-    /// Its value.
     pub fn into_value(mut self) -> Vec<u8> {
         let value = self.element().value.len();
         self.encoded.drain(..self.encoded.len() - value);

@@ -32,7 +32,6 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Adds an element.
     pub fn add(&self, element: &Element<'_>) {
         let bytes = element.encoded_len() as u64;
         let class = (u64::BITS - bytes.leading_zeros()) as usize;
@@ -61,7 +60,6 @@ impl Packing {
         }
     }
 
-    /// How many elements.
     pub fn elements(&self) -> u64 {
         self.elements.load(Ordering::Relaxed)
     }

@@ -24,7 +24,6 @@ use super::page::{self, PAYLOAD, PageHeader, UNKNOWN};
 
 /// Pages of a chunk: one write.
 pub(super) const CHUNK_PAGES: u32 = 64;
-/// Bytes of a chunk.
 pub(super) const CHUNK_BYTES: u64 = CHUNK_PAGES as u64 * PAGE_SIZE as u64;
 /// From this many chunks on that wait to be written, an append writes.
 pub(super) const MOST_CHUNKS: usize = 4;

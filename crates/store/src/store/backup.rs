@@ -111,6 +111,11 @@ impl<'c> Copy<'c> {
             let _working = self.to.requests.map_work();
             self.to.merge(&self.to.generations())?;
         }
+        // A block's place is as long as the block may become.
+        match self.to.shrink(None) {
+            Err(StoreError::NoSpace(_)) => {}
+            other => other.map(drop)?,
+        }
         crate::open::close(self.to)?;
         Ok(self.report)
     }

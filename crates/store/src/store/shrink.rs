@@ -11,6 +11,8 @@
 //! So a store can be emptied on a file system that other files fill.
 
 use crate::core::Core;
+use crate::core::state::logs::Writer;
+use crate::disk::superblock::Manifest;
 use crate::{Store, StoreError};
 
 /// Bytes that stay free in an empty store, for the manifests and maps of a close.
@@ -50,11 +52,17 @@ impl Store {
 
 impl Core {
     /// Gives back free space: all of it, or `most` bytes.
-    fn shrink(&self, most: Option<u64>) -> Result<Shrunk, StoreError> {
+    pub fn shrink(&self, most: Option<u64>) -> Result<Shrunk, StoreError> {
         self.health.check_takes_writes()?;
         let writer = self.writer.lock();
         // The turn prevents seals and compactions meanwhile, which would make the file grow again.
         let _working = self.requests.block_work();
+        if most.is_none() {
+            match self.give_up_spare(&writer) {
+                Err(StoreError::NoSpace(_)) => {}
+                other => other?,
+            }
+        }
         let mut keep = LEAST_KEPT.max(self.kept_bytes(&writer));
         if let Some(most) = most {
             keep = keep.max(self.space.stored_bytes().saturating_sub(most));
@@ -71,6 +79,30 @@ impl Core {
         // A failure here leaves a hole that may still have storage. No state is unknown.
         let punched = self.space.punch()?;
         Ok(Shrunk { cut, punched })
+    }
+
+    /// Releases the next log if it can wait. The manifest without it is durable first (SPACE-1).
+    fn give_up_spare(&self, writer: &Writer) -> Result<(), StoreError> {
+        if writer
+            .active()
+            .is_some_and(|active| self.soon_full(&active))
+        {
+            return Ok(());
+        }
+        let Some(spare) = self.spare.take() else {
+            return Ok(());
+        };
+        let forget = |manifest: &mut Manifest| {
+            manifest.logs.retain(|log| log.id != spare.log.id());
+        };
+        let done = self
+            .manifests
+            .lock()
+            .commit_with(&self.target(), |manifests| {
+                manifests.edit(forget);
+                Ok(())
+            });
+        done.inspect_err(|_| self.spare.put(spare))
     }
 
     /// Gives back space that was unused for [`crate::Options::shrink_after`]. A failure does not

@@ -189,7 +189,11 @@ impl Core {
             let mut writer = self.writer.lock();
             self.health.check_takes_writes()?;
             if writer.active().is_some_and(|active| !active.log.is_empty()) {
-                if self.room_for_next(any) {
+                // Few elements are sealed at once, and the file does not grow by a second log.
+                let many = writer
+                    .active()
+                    .is_some_and(|active| self.soon_full(&active));
+                if (many || self.spare.is_there()) && self.room_for_next(any) {
                     self.unless_full(self.next_log(&mut writer))?;
                 }
                 if writer.active().is_some_and(|active| !active.log.is_empty()) {

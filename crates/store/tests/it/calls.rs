@@ -11,9 +11,9 @@ use senko_store::{Batch, Durability, Options, Store, WriteOptions};
 use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
+use crate::recorded::engines::{self, Rounds};
 use crate::recorded::{
-    Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, number,
-    remove_empty_drafts, seed,
+    Image, Log, Orders, PagesDevice, Recorder, Scratch, mark, number, remove_empty_drafts, seed,
 };
 use crate::support::waiting;
 
@@ -325,39 +325,20 @@ fn cut(log: &Log, from: u64, cuts: u64, rng: &mut Rng) -> u64 {
     let mut told = told(log);
     let states = all_states(&told);
     told.retain(|(at, done)| *at >= from || done.durable || !done.volatile);
-    let mut moments: Vec<u64> = (0..cuts)
-        .map(|_| match rng.below(2) {
-            0 if !told.is_empty() => told[rng.below(told.len() as u64) as usize].0,
-            _ => from + rng.below(log.end() - from),
-        })
-        .filter(|moment| *moment >= from)
-        .collect();
-    moments.sort_unstable();
-    let mut replay = Replay::new(log);
-    let (mut done, mut next) = (Vec::new(), 0);
-    for (nth, moment) in moments.iter().enumerate() {
-        replay.move_to(*moment);
-        while let Some((_, new)) = told.get(next).filter(|(at, _)| at <= moment) {
-            done.push(*new);
-            next += 1;
-        }
-        let image = replay.image(rng);
-        let is_made = done.iter().any(|done| done.durable);
-        if !image.files.contains_key("data") {
-            assert!(!is_made, "the file is gone");
-            continue;
-        }
-        let folder = (nth % 16 == 0 || !is_made).then(Scratch::new);
-        let opened = open(&image, folder.as_ref().map(Scratch::path), &done, &states);
-        if let Err(text) = opened {
-            let unflushed = replay.uncovered();
-            panic!(
-                "cut at {moment} of {}, {unflushed} calls unflushed: {text}",
-                log.end()
-            );
-        }
-    }
-    moments.len() as u64
+    let near: Vec<u64> = told.iter().map(|(at, _)| *at).collect();
+    let before = |moment: u64| -> Vec<Done> {
+        let before = told.iter().take_while(|(at, _)| *at <= moment);
+        before.map(|(_, done)| *done).collect()
+    };
+    let made = |moment| before(moment).iter().any(|done| done.durable);
+    engines::cut(
+        log,
+        (from, cuts),
+        &near,
+        rng,
+        made,
+        |moment, image, folder| open(image, folder, &before(moment), &states),
+    )
 }
 
 fn run(recorder: &Recorder, path: &Path, numbers: (u64, u64, u64), orders: &Orders) {
@@ -367,35 +348,21 @@ fn run(recorder: &Recorder, path: &Path, numbers: (u64, u64, u64), orders: &Orde
     assert_eq!(status.success(), orders.kill.is_none(), "{status}");
 }
 
+fn rounds(seed: u64) -> Rounds<'static> {
+    Rounds {
+        seed,
+        cuts: number("SENKO_STORE_CUTS", 300),
+        is_over: &|_| false,
+        run: &run,
+        cut: &cut,
+    }
+}
+
 /// With 1, 2 and 8 threads, and calls that take drawn times. `SENKO_STORE_CUTS` sets the number of
 /// cuts.
 #[test]
 fn a_synced_write_is_covered_by_a_flush_of_the_kernel() {
-    let seed = seed("calls");
-    let mut rng = Rng::new(seed);
-    let (cuts, mut done) = (number("SENKO_STORE_CUTS", 300), 0);
-    for round in 0.. {
-        if done >= cuts {
-            break;
-        }
-        let threads = [8, 2, 1][round % 3];
-        let folder = Scratch::new();
-        let recorder = Recorder::new(folder.path());
-        let micros = [2000, 300, 0][rng.below(3) as usize];
-        let orders = Orders {
-            delays: Some((seed + round as u64, micros)),
-            kill: None,
-        };
-        let path = folder.path().join("data");
-        run(
-            &recorder,
-            &path,
-            (threads, 640 / threads, rng.next_u64() >> 1),
-            &orders,
-        );
-        done += cut(&recorder.log(), 0, (cuts / 3).clamp(1, 2000), &mut rng);
-    }
-    println!("{done} cuts");
+    rounds(seed("calls")).of_whole_runs(|threads| 640 / threads);
 }
 
 /// What a killed process wrote is not durable before the next one has flushed it. A process that
@@ -403,33 +370,7 @@ fn a_synced_write_is_covered_by_a_flush_of_the_kernel() {
 /// then called a whole store damaged, even after later processes had closed it.
 #[test]
 fn a_process_flushes_what_a_killed_one_left() {
-    let seed = seed("left");
-    let mut rng = Rng::new(seed);
-    let (cuts, mut done) = (number("SENKO_STORE_CUTS", 300), 0);
-    for round in 0.. {
-        if done >= cuts {
-            break;
-        }
-        let folder = Scratch::new();
-        let recorder = Recorder::new(folder.path());
-        let path = folder.path().join("data");
-        let when = [When::Before, When::Half, When::After][rng.below(3) as usize];
-        let first = Orders {
-            delays: None,
-            kill: Some((1 + rng.below([8, 500][round % 2]), when)),
-        };
-        run(&recorder, &path, (2, 100_000, rng.next_u64() >> 1), &first);
-        let from = recorder.log().end();
-        let (threads, batches) = ([1, 2][round % 2], rng.below(30));
-        run(
-            &recorder,
-            &path,
-            (threads, batches, rng.next_u64() >> 1),
-            &Orders::default(),
-        );
-        done += cut(&recorder.log(), from, (cuts / 8).clamp(1, 500), &mut rng);
-    }
-    println!("{done} cuts");
+    rounds(seed("left")).after_a_kill(500);
 }
 
 const OPERATIONS: [&str; 7] = [
@@ -515,17 +456,8 @@ fn a_kill_at_any_call_leaves_a_store_that_goes_on() {
         .map(|thread| states(thread, BEFORE + 20))
         .collect();
     for operation in OPERATIONS {
-        let start = |kill| {
-            let folder = Scratch::new();
-            let path = folder.path().join("data");
-            std::fs::write(&path, &prepared).unwrap();
-            let recorder = Recorder::new(folder.path());
-            let copy = folder.path().join("copy");
-            let told = format!("{operation} {} {}", path.display(), copy.display());
-            let orders = Orders { delays: None, kill };
-            let status = recorder.run_test("calls::worker", (WORKER, told), &orders);
-            (status, folder, recorder.log())
-        };
+        let worker = ("calls::worker", WORKER);
+        let start = |kill| engines::operate_once(worker, operation, &prepared, kill);
         let (status, _, log) = start(None);
         assert!(status.success(), "{operation}: {status}");
         // A power cut at any time of it, too.
@@ -564,10 +496,7 @@ fn a_kill_at_any_call_leaves_a_store_that_goes_on() {
                 verified.problems
             );
             checked(&path, &[Done { n, ..PREPARED }]).unwrap_or_else(|text| must(text));
-            let names = std::fs::read_dir(folder.path()).unwrap();
-            for name in names.map(|entry| entry.unwrap().file_name()) {
-                assert!(name == "data" || name == "copy", "{what}: {name:?} is left");
-            }
+            engines::nothing_else_is_left(folder.path(), &what);
         }
         println!("{operation}: {made} kills at {calls} calls");
         assert!(made > 0, "{operation} was never killed");

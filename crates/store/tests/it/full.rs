@@ -278,61 +278,6 @@ fn keys_are_counted_while_space_is_short() {
     });
 }
 
-/// A file system that belongs to one test.
-struct FileSystem(crate::support::Folder);
-
-impl FileSystem {
-    /// A tmpfs; `None` if this process may not mount one.
-    fn new(name: &str, bytes: u64) -> Option<FileSystem> {
-        let folder = crate::support::Folder::new(name);
-        let mounted = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "senko-test"])
-            .arg(&folder.0)
-            .output();
-        match mounted {
-            Ok(done) if done.status.success() => Some(FileSystem(folder)),
-            other => {
-                println!("skipped: cannot mount a tmpfs: {other:?}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for FileSystem {
-    fn drop(&mut self) {
-        let unmounted = std::process::Command::new("umount").arg(&self.0.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()));
-    }
-}
-
-/// The same on a real file system that is full.
-#[test]
-fn a_store_that_fills_a_file_system_is_emptied() {
-    for (mib, first, bytes, puts, deletes) in [
-        (10, 50, 1008, 1, 1),
-        (14, 0, 2100, 100, 1),
-        (17, 1200, 2100, 185, 185),
-        (24, 0, 3900, 33, 33),
-    ] {
-        let Some(system) = FileSystem::new("full", mib * MIB) else {
-            return;
-        };
-        let path = system.0.0.join("kv");
-        let open = || Store::open(&path, options(true)).unwrap();
-        let what = format!("{mib} MiB, {first} first, {bytes} bytes, {puts} and {deletes}");
-        if first > 0 {
-            let store = open();
-            let keys: Vec<u64> = (0..first).collect();
-            write(&store, &keys, 50, |_| Some(bytes)).unwrap();
-            store.close().unwrap();
-            let mut other = std::fs::File::create(system.0.0.join("other")).unwrap();
-            while std::io::Write::write_all(&mut other, &[1; 4096]).is_ok() {}
-        }
-        empty_and_fill(&open, 1, bytes, (puts, deletes), &what);
-    }
-}
-
 /// Each put in a process of its own. A store full of large values used to refuse every delete after
 /// an opening.
 #[test]

@@ -38,7 +38,6 @@ pub fn replay(device: &Arc<FaultyDevice>, extent: Extent) -> Log {
     Log::replay(device.clone(), 7, extent, hasher()).expect("a log to replay")
 }
 
-/// Appends a batch with one time.
 pub fn append(log: &Log, batch: &[Change], time: u64) -> Result<Ticket, AppendError> {
     let elements: Vec<_> = batch
         .iter()
@@ -79,7 +78,6 @@ pub fn commit_all(log: &Log, durability: Durability) {
     commit(log, log.end(), durability);
 }
 
-/// Pages of the device.
 pub fn read_pages(device: &FaultyDevice, first: u64, pages: u32) -> Vec<u8> {
     let mut bytes = vec![0; pages as usize * PAGE_SIZE];
     let tag = Tag::store(Purpose::Lookup);

@@ -38,7 +38,6 @@ pub fn open(device: &Arc<impl Device + 'static>, options: Options) -> Store {
     Store::open_device(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
 }
 
-/// A write that waits for this.
 pub fn waiting(durability: Durability) -> WriteOptions {
     WriteOptions {
         durability,

@@ -3,6 +3,11 @@
 //! against published counts.
 #![allow(clippy::unwrap_used)]
 
+/// An array of tuples, a row a line.
+macro_rules! rows {
+    ($($($cell:expr),+;)+) => { [$(($($cell),+)),+] };
+}
+
 mod distributions; // goodness-of-fit tests and the checks of every distribution
 mod histogram; // histogram against sorted numbers
 mod key; // keys: limits, uniqueness, reading back

@@ -172,74 +172,34 @@ fn every_compression_is_undone_to_its_end() {
 
 #[test]
 fn bad_content_is_an_error_that_says_where() {
-    for (bytes, good, sentence) in [
-        (
-            &b"1 1 0 0\n2 x 0 0\n"[..],
-            1,
-            "line 2 of the arc trace is bad: the count \"x\" is not a number of 64 bits",
-        ),
-        (
-            b"1 1 0 0\n\n2 1 0\n",
-            1,
-            "line 3 of the arc trace is bad: it has fewer than the four fields of a .lis line",
-        ),
-        (
-            b"1 1 0 0 \n2 1 0 0 0\n",
-            1,
-            "line 2 of the arc trace is bad: it has more than the four fields of a .lis line",
-        ),
-        (
-            b"18446744073709551615 2 0 0\n",
-            0,
-            "line 1 of the arc trace is bad: 2 blocks from 18446744073709551615 on pass the end of 64 bits",
-        ),
+    for (bytes, good, sentence) in rows! {
+        &b"1 1 0 0\n2 x 0 0\n"[..], 1,
+            "line 2 of the arc trace is bad: the count \"x\" is not a number of 64 bits";
+        b"1 1 0 0\n\n2 1 0\n", 1,
+            "line 3 of the arc trace is bad: it has fewer than the four fields of a .lis line";
+        b"1 1 0 0 \n2 1 0 0 0\n", 1,
+            "line 2 of the arc trace is bad: it has more than the four fields of a .lis line";
+        b"18446744073709551615 2 0 0\n", 0,
+            "line 1 of the arc trace is bad: 2 blocks from 18446744073709551615 on pass the end of 64 bits";
         // 20 bytes stood for three billion references, and took all memory.
-        (
-            b"0 3000000000 0 0\n",
-            0,
-            "line 1 of the arc trace is bad: it asks for 3000000000 blocks at once, and 16777216 are the most",
-        ),
-        (
-            b"1\n-2\n",
-            1,
-            "line 2 of the lirs trace is bad: the block number \"-2\" is not a number of 64 bits",
-        ),
-        (
-            b"1,get,1\n2,fly,1\n",
-            1,
-            "line 2 of the csv trace is bad: the op \"fly\" is not get, set or delete",
-        ),
-        (
-            b"1,get,1\n2,get\n",
-            1,
-            "line 2 of the csv trace is bad: it does not have the three fields key,op,size",
-        ),
-        (
-            b"1,get,1\n2,get,x\n",
-            1,
-            "line 2 of the csv trace is bad: the size \"x\" is not a number of 64 bits",
-        ),
-        (
-            b"1,get,1\n\"2\",get,1\n",
-            1,
-            "line 2 of the csv trace is bad: its key is empty or quoted",
-        ),
-        (
-            b"",
-            0,
-            "the trace is in no known format (it is empty); known are arc, lirs, oracle-general and csv",
-        ),
-        (
-            b"\n\n",
-            0,
-            "the trace is in no known format (it starts with blank lines only); known are arc, lirs, oracle-general and csv",
-        ),
-        (
-            b"hello\tworld\n",
-            0,
-            "the trace is in no known format (its first line is \"hello\\tworld\"); known are arc, lirs, oracle-general and csv",
-        ),
-    ] {
+        b"0 3000000000 0 0\n", 0,
+            "line 1 of the arc trace is bad: it asks for 3000000000 blocks at once, and 16777216 are the most";
+        b"1\n-2\n", 1,
+            "line 2 of the lirs trace is bad: the block number \"-2\" is not a number of 64 bits";
+        b"1,get,1\n2,fly,1\n", 1,
+            "line 2 of the csv trace is bad: the op \"fly\" is not get, set or delete";
+        b"1,get,1\n2,get\n", 1,
+            "line 2 of the csv trace is bad: it does not have the three fields key,op,size";
+        b"1,get,1\n2,get,x\n", 1,
+            "line 2 of the csv trace is bad: the size \"x\" is not a number of 64 bits";
+        b"1,get,1\n\"2\",get,1\n", 1, "line 2 of the csv trace is bad: its key is empty or quoted";
+        b"", 0,
+            "the trace is in no known format (it is empty); known are arc, lirs, oracle-general and csv";
+        b"\n\n", 0,
+            "the trace is in no known format (it starts with blank lines only); known are arc, lirs, oracle-general and csv";
+        b"hello\tworld\n", 0,
+            "the trace is in no known format (its first line is \"hello\\tworld\"); known are arc, lirs, oracle-general and csv";
+    } {
         assert_eq!(read_error(bytes), (good, sentence.to_string()));
     }
     let mut cut = oracle(&[(1, 2, 3, -1), (1, 2, 3, -1)]);

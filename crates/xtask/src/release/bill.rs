@@ -14,8 +14,7 @@ const SHIPPED: [&str; 4] = ["senko", "senko_c", "senko_ndbm", "senko_python"];
 
 /// The bill as JSON.
 pub fn bill(workspace: &Workspace, version: &str) -> Result<String> {
-    let told =
-        run::output(&mut workspace.cargo(&["metadata", "--format-version", "1", "--locked"]))?;
+    let told = run::output(&mut workspace.cargo("metadata --format-version 1 --locked"))?;
     let told: Value = serde_json::from_str(&told).context("cargo metadata is not JSON")?;
     let lock = std::fs::read_to_string(workspace.root.join("Cargo.lock"))?;
     let bill = json!({

@@ -69,9 +69,8 @@ pub fn pages(workspace: &Workspace, python: &Path, work: &Path) -> Result<PathBu
 
 /// Builds the reference of the libraries into a site.
 pub fn reference(workspace: &Workspace, site: &Path) -> Result<()> {
-    let mut args = vec!["doc", "--no-deps", "--locked"];
-    args.extend(LIBRARIES.iter().flat_map(|name| ["-p", name]));
-    if !run::show(&mut workspace.cargo(&args))?.ok {
+    let line = format!("doc --no-deps --locked -p {}", LIBRARIES.join(" -p "));
+    if !run::show(&mut workspace.cargo(&line))?.ok {
         bail!("the reference of the libraries was not built");
     }
     let copied = Command::new("cp")

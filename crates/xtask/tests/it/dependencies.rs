@@ -40,9 +40,19 @@ fn each_dependency_has_its_sentence() {
             used.insert(name.to_owned());
         }
     }
-    // A Go program that the tests build; its own dependencies do not count.
-    let tools = read("tests/exporter/go.mod");
-    for line in tools.lines().filter_map(|l| l.strip_prefix("tool ")) {
+    // A Go program that the tests build, and a client; their own dependencies do not count.
+    let programs = read("tests/exporter/go.mod") + &read("tests/chunks/go.mod");
+    let named = |line| {
+        ["tool ", "require "]
+            .iter()
+            .find_map(|word| str::strip_prefix(line, word))
+    };
+    for line in programs
+        .lines()
+        .filter_map(named)
+        .filter(|line| *line != "(")
+    {
+        let line = line.split(' ').next().expect("a part");
         let module: Vec<&str> = line.splitn(4, '/').take(3).collect();
         used.insert(module.join("/"));
     }

@@ -15,80 +15,35 @@ type Edges = (
 );
 
 /// The crates of the product: those below `crates/` and `bindings/`.
-const PRODUCT: [Edges; 14] = [
-    ("senko_io", &[], &["senko_workload"]),
-    ("senko_workload", &[], &[]),
-    ("senko_store", &["senko_io"], &["senko_workload"]),
-    ("senko_dbm", &["senko_io"], &["senko_workload"]),
-    ("senko_cache", &["senko_io"], &["senko_workload"]),
-    (
-        "senko_server",
-        &["senko_io", "senko_cache"],
-        &["senko_workload"],
-    ),
-    ("senko_load", &["senko_io", "senko_workload"], &[]),
-    ("senko_ssd", &["senko_io", "senko_workload"], &[]),
-    (
-        "senko_plan",
-        &["senko_io", "senko_workload", "senko_cache", "senko_ssd"],
-        &[],
-    ),
-    (
-        "senko",
-        &[
-            "senko_plan",
-            "senko_io",
-            "senko_workload",
-            "senko_cache",
-            "senko_server",
-            "senko_load",
-            "senko_ssd",
-            "senko_store",
-            "senko_dbm",
-        ],
-        &[],
-    ),
-    ("senko_c", &["senko_io", "senko_dbm"], &[]),
-    ("senko_ndbm", &["senko_io", "senko_dbm"], &[]),
-    (
-        "senko_python",
-        &[
-            "senko_io",
-            "senko_workload",
-            "senko_dbm",
-            "senko_store",
-            "senko_ssd",
-        ],
-        &[],
-    ),
-    ("xtask", &[], &[]),
-];
+const PRODUCT: [Edges; 14] = rows! {
+    "senko_io", &[], &["senko_workload"];
+    "senko_workload", &[], &[];
+    "senko_store", &["senko_io"], &["senko_workload"];
+    "senko_dbm", &["senko_io"], &["senko_workload"];
+    "senko_cache", &["senko_io"], &["senko_workload"];
+    "senko_server", &["senko_io", "senko_cache"], &["senko_workload"];
+    "senko_load", &["senko_io", "senko_workload"], &[];
+    "senko_ssd", &["senko_io", "senko_workload"], &[];
+    "senko_plan", &["senko_io", "senko_workload", "senko_cache", "senko_ssd"], &[];
+    "senko",
+        &["senko_plan", "senko_io", "senko_workload", "senko_cache", "senko_server",
+            "senko_load", "senko_ssd", "senko_store", "senko_dbm"],
+        &[];
+    "senko_c", &["senko_io", "senko_dbm"], &[];
+    "senko_ndbm", &["senko_io", "senko_dbm"], &[];
+    "senko_python", &["senko_io", "senko_workload", "senko_dbm", "senko_store", "senko_ssd"], &[];
+    "xtask", &[], &[];
+};
 
 /// The crates below `lab/`.
-const LAB: [Edges; 3] = [
-    (
-        "senko_thesis",
-        &["senko_io", "senko_store", "senko_workload"],
-        &[],
-    ),
-    (
-        "senko_lab",
-        &[
-            "senko_io",
-            "senko_workload",
-            "senko_cache",
-            "senko_server",
-            "senko_load",
-            "senko_ssd",
-            "senko_store",
-            "senko_thesis",
-            "senko_dbm",
-            "senko_plan",
-        ],
-        &[],
-    ),
-    ("senko_rivals", &["senko_lab", "senko_workload"], &[]),
-];
+const LAB: [Edges; 3] = rows! {
+    "senko_thesis", &["senko_io", "senko_store", "senko_workload"], &[];
+    "senko_lab",
+        &["senko_io", "senko_workload", "senko_cache", "senko_server", "senko_load",
+            "senko_ssd", "senko_store", "senko_thesis", "senko_dbm", "senko_plan"],
+        &[];
+    "senko_rivals", &["senko_lab", "senko_workload"], &[];
+};
 
 #[test]
 fn crates_use_only_those_below_them() {

@@ -2,6 +2,11 @@
 //! Tests of the source tree itself, for rules that the compiler does not check and a reviewer
 //! should not have to.
 
+/// An array of tuples, a row a line.
+macro_rules! rows {
+    ($($($cell:expr),+;)+) => { [$(($($cell),+)),+] };
+}
+
 mod circles; // files that import each other in a circle
 mod dependencies; // docs/dependencies.md against the manifests
 mod edges; // which crate may use which

@@ -41,6 +41,26 @@ fn words() -> Vec<(String, usize, String)> {
     found
 }
 
+/// The code map of the server left out files, and who looked for one there did not find it.
+#[test]
+fn the_map_of_the_server_has_each_file_once() {
+    let map = read("docs/architecture/overview.md");
+    let start = "**`crates/server`.**";
+    let (_, map) = map.split_once(start).expect("there is a map of the server");
+    let (map, _) = map.split_once("\n**").expect("another crate follows");
+    let mut complaints = Vec::new();
+    for file in files() {
+        let Some(name) = file.path.strip_prefix("crates/server/src/") else {
+            continue;
+        };
+        let times = map.matches(&format!("`{name}`")).count();
+        if name.ends_with(".rs") && times != 1 {
+            complaints.push(format!("{name} is there {times} times"));
+        }
+    }
+    complain("the map of crates/server", complaints);
+}
+
 #[test]
 fn paths_exist() {
     let mut complaints = Vec::new();

@@ -22,6 +22,7 @@
 //! recording runs twice, and only the second run counts, when the layer has reached its steady
 //! state. Years are for a drive that gets puts of its own size each day, if wear is level.
 
+use std::any::Any;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -170,13 +171,16 @@ struct Left {
     stored: Option<u64>,
     /// A cache's process. Its flash file goes with it, which is not a part of the load.
     _server: Option<Server>,
+    /// A database or store of this process. Its closing would merge, which is not counted.
+    _open: Option<Box<dyn Any>>,
 }
 
-/// The state of an engine that holds all keys, and is closed.
-const CLOSED: Left = Left {
+/// The state of an engine that holds all keys.
+const WHOLE: Left = Left {
     held: 1.0,
     stored: None,
     _server: None,
+    _open: None,
 };
 
 /// An engine: its name, and how it does the puts on a disk.
@@ -544,8 +548,8 @@ impl Run<'_> {
         put(Popularity::Uniform, puts.updates)?;
         Ok(Left {
             held: server.stat("curr_items")? / puts.keys as f64,
-            stored: None,
             _server: Some(server),
+            ..WHOLE
         })
     }
 
@@ -566,8 +570,10 @@ impl Run<'_> {
             }
             store.write(&batch, write)?;
         }
-        store.close()?;
-        Ok(CLOSED)
+        Ok(Left {
+            _open: Some(Box::new(store)),
+            ..WHOLE
+        })
     }
 
     fn dbm(&self, puts: &Puts, folder: &Path) -> Result<Left> {
@@ -583,10 +589,10 @@ impl Run<'_> {
             tx.commit(Durability::Synced)?;
             stored = stored.max(fs::metadata(&file)?.blocks() * BLOCK);
         }
-        db.close()?;
         Ok(Left {
             stored: Some(stored),
-            ..CLOSED
+            _open: Some(Box::new(db)),
+            ..WHOLE
         })
     }
 
@@ -605,7 +611,7 @@ impl Run<'_> {
             seed: self.bench.options.seed,
             ..Work::ascending(puts.updates / puts.batch, puts.batch)
         })?;
-        Ok(CLOSED)
+        Ok(WHOLE)
     }
 }
 

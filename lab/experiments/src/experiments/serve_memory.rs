@@ -13,6 +13,9 @@
 //! *DRAM over payload* is what resident memory grows by for each item that a server without flash
 //! takes, beyond key and value.
 //!
+//! *Page fill* is the server's own count, the share of the pages that went to flash which records
+//! fill: the worst of servers that each hold items of one size.
+//!
 //! *Reads*: the device's reads by `/proc/diskstats`, over commands; for touches and deletes over
 //! those that found their item. The server's flash has room, so reclaim, which reads too, does not
 //! run. An item in DRAM needs no read, but only few items are there: DRAM holds a tenth, and
@@ -46,6 +49,8 @@ const VALUE: usize = 300;
 const RECORD: u64 = 332;
 /// Bytes of a value where an item in DRAM is measured.
 const SMALL: usize = 100;
+/// Bytes of the values for which page fill is measured, around a page's half, third and whole.
+const FILLS: [usize; 7] = [100, 300, 1000, 1400, 2100, 3000, 5000];
 /// Connections and requests under way on each in a burst.
 const BURST: (usize, usize) = (1000, 16);
 
@@ -101,6 +106,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("reads_per_miss_or_overwrite", 0.001, 0.0005),
         Bar::less("reads_per_delete_or_touch", 1.02, 1.005),
         Bar::less("rss_over_cap", 1.05, 1.03),
+        Bar::more("page_fill", 0.90, 0.96),
     ],
     run: Measure::OnBench(run),
 };
@@ -108,7 +114,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut run = Run {
         bench,
-        steps: Steps::new(progress, 11),
+        steps: Steps::new(progress, 11 + FILLS.len() as u64),
         outcome,
         table: Table::new("Windows", &COLUMNS),
     };
@@ -120,6 +126,8 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     let keys = KEYS.map(|key| format!("key{key}_dram_freed_percent"));
     run.outcome
         .part(&keys.each_ref().map(String::as_str), ended);
+    let ended = run.page_fill();
+    run.outcome.part(&["page_fill"], ended);
     let ended = run.reads();
     run.outcome.part(
         &[
@@ -265,6 +273,30 @@ impl Run<'_> {
         let item = (resident[1] - resident[0]) / half.keys as f64;
         let over = item - (KEY + SMALL) as f64;
         self.outcome.bar("dram_bytes_over_payload", over);
+        Ok(())
+    }
+
+    /// The worst page fill of servers with values of one size.
+    fn page_fill(&mut self) -> Result<()> {
+        let bytes = self.bench.scaled(128 << 20, 2 << 30);
+        let (memory, flash) = (64 << 20, 4 * bytes);
+        self.bench.scratch.need(flash)?;
+        let mut worst = f64::INFINITY;
+        for value in FILLS {
+            self.steps.next(&format!("pages with values of {value} B"));
+            let items = Items::fixed(bytes / (KEY + value) as u64, KEY, value);
+            let server = self.start(&self.bench.on_flash("fill", memory, flash))?;
+            traffic::fill_fast(self.bench, &server, &items)?;
+            let fill = server.stat("flash_page_fill")?;
+            let written = server.stat("flash_written_bytes")?;
+            ensure!(
+                written > bytes as f64 / 4.0,
+                "only {written} B were written"
+            );
+            self.outcome.bar(format!("page_fill_{value}"), fill);
+            worst = worst.min(fill);
+        }
+        self.outcome.bar("page_fill", worst);
         Ok(())
     }
 

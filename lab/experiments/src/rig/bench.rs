@@ -134,14 +134,14 @@ impl<'a> Bench<'a> {
         Ok(Spec::floor(name, &program, self.server_core(), of, value))
     }
 
-    /// An example of `senko_io`, which `cargo xtask lab run` builds.
+    /// An example of this crate, which `cargo xtask lab run` builds.
     fn example(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.options.program.with_file_name("examples");
         let program = folder.join(name);
         match program.exists() {
             true => Ok(program),
             false => Err(format!(
-                "not built: cargo build --release -p senko_io --example {name}"
+                "not built: cargo build --release -p senko_lab --example {name}"
             )),
         }
     }

@@ -111,8 +111,8 @@ impl Spec {
         self
     }
 
-    /// The minimal sendfile server (`crates/io/examples/sendfile.rs`), with a file of this many
-    /// bytes.
+    /// The minimal sendfile server (`lab/experiments/examples/sendfile.rs`), with a file of this
+    /// many bytes.
     pub fn sendfile(name: &str, program: &Path, core: usize, path: &Path, bytes: u64) -> Spec {
         let mut spec = Spec::new(name, program, core);
         spec.arg(path);
@@ -121,8 +121,8 @@ impl Spec {
         spec
     }
 
-    /// The minimal server on senko's event loop (`crates/io/examples/floor.rs`), which reads random
-    /// pages of the first `pages` of a file and sends `value` bytes of each.
+    /// The minimal server on senko's event loop (`lab/experiments/examples/floor.rs`), which reads
+    /// random pages of the first `pages` of a file and sends `value` bytes of each.
     pub fn floor(
         name: &str,
         program: &Path,

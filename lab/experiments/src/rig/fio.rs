@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device's own limit: fio's random reads of a file, on one core, with io_uring, fixed buffers
-//! and registered files.
+//! The device's own limit: fio's random reads and sequential writes of a file, on one core, with
+//! io_uring, fixed buffers and registered files.
 //!
-//! It runs on senko's own flash file and only reads (`--readonly`), within the range that the
-//! server has written. The file system answers reads of unwritten parts without the device.
+//! Reads are of senko's own flash file and only read (`--readonly`), within the range that the
+//! server has written. The file system answers reads of unwritten parts without the device. Writes
+//! go to a file that fio writes once before (`--overwrite`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use super::sys;
 
-/// The results of fio.
+/// The results of fio; for a job that writes, those of its writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reads {
     /// Reads a second.
@@ -43,23 +44,34 @@ pub struct Job<'a> {
     pub core: usize,
 }
 
-/// Runs a job.
+/// What fio calls itself.
+pub fn version() -> Result<String, String> {
+    let output = Command::new("fio").arg("--version").output();
+    let output = output.map_err(|error| error.to_string())?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Runs a job of random reads.
 pub fn random_reads(job: &Job<'_>) -> Result<Reads, String> {
+    let random = ["--readonly", "--norandommap", "--randrepeat=0"];
+    run(job, "randread", &random, "read")
+}
+
+/// Runs a job of sequential writes, again from the start at the file's end.
+pub fn sequential_writes(job: &Job<'_>) -> Result<Reads, String> {
+    run(job, "write", &["--overwrite=1"], "write")
+}
+
+fn run(job: &Job<'_>, kind: &str, options: &[&str], direction: &str) -> Result<Reads, String> {
     let mut command = Command::new("fio");
     // A colon separates file names.
     let name = job.file.to_string_lossy().replace(':', "\\:");
-    command.args([
-        "--name=reads",
-        "--rw=randread",
-        "--readonly",
+    command.args(["--name=job", &format!("--rw={kind}")]);
+    command.args(options).args([
         "--direct=1",
         "--ioengine=io_uring",
         "--fixedbufs",
         "--registerfiles",
-    ]);
-    command.args([
-        "--norandommap",
-        "--randrepeat=0",
         "--time_based",
         "--thread",
         "--output-format=json",
@@ -86,10 +98,10 @@ pub fn random_reads(job: &Job<'_>) -> Result<Reads, String> {
             .unwrap_or("it said nothing");
         return Err(format!("fio failed: {}", words.trim()));
     }
-    parse(&String::from_utf8_lossy(&output.stdout))
+    parse(&String::from_utf8_lossy(&output.stdout), direction)
 }
 
-fn parse(output: &str) -> Result<Reads, String> {
+fn parse(output: &str, direction: &str) -> Result<Reads, String> {
     let unknown = |what: &str| format!("fio's results have an unknown form: {what}");
     // Warnings may precede the JSON.
     let start = output.find('{').ok_or_else(|| unknown("no JSON"))?;
@@ -100,13 +112,13 @@ fn parse(output: &str) -> Result<Reads, String> {
         return Err(format!("fio failed with error {error}"));
     }
     let number = |value: &Value, what: &str| value.as_f64().ok_or_else(|| unknown(what));
-    let read = &job["read"];
+    let read = &job[direction];
     let clat = &read["clat_ns"]["percentile"];
     let per_second = number(&read["iops"], "iops")?;
     // In percent of one core's time.
     let busy = number(&job["usr_cpu"], "usr_cpu")? + number(&job["sys_cpu"], "sys_cpu")?;
     if per_second <= 0.0 {
-        return Err("fio read nothing".to_owned());
+        return Err(format!("fio did not {direction}"));
     }
     Ok(Reads {
         per_second,
@@ -130,7 +142,7 @@ mod tests {
 
     #[test]
     fn results_are_read() {
-        let reads = parse(OUTPUT).unwrap();
+        let reads = parse(OUTPUT, "read").unwrap();
         assert_eq!(reads.per_second, 110_000.5);
         assert_eq!(reads.count, 220_000);
         assert_eq!(
@@ -142,17 +154,17 @@ mod tests {
 
     #[test]
     fn bad_results_are_refused() {
-        assert!(parse("nothing").unwrap_err().contains("no JSON"));
-        assert!(parse("{}").unwrap_err().contains("iops"));
+        assert!(parse("nothing", "read").unwrap_err().contains("no JSON"));
+        assert!(parse("{}", "read").unwrap_err().contains("iops"));
         assert!(
-            parse(&OUTPUT.replace("\"error\": 0", "\"error\": 5"))
+            parse(&OUTPUT.replace("\"error\": 0", "\"error\": 5"), "read")
                 .unwrap_err()
                 .contains("error 5")
         );
         assert!(
-            parse(&OUTPUT.replace("110000.5", "0"))
+            parse(&OUTPUT.replace("110000.5", "0"), "read")
                 .unwrap_err()
-                .contains("read nothing")
+                .contains("did not read")
         );
     }
 }

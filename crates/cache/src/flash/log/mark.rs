@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of a log, for a process that continues from it.
 
-use super::Log;
+use super::{Log, Region};
 use crate::words::{LogWord, State};
 
 /// Where a log of an earlier process continues.
@@ -13,8 +13,8 @@ pub(crate) struct LogMark {
     pub written: u64,
     pub tail: u64,
     pub flushed: u64,
-    /// First page of each region at which a record starts.
-    pub first_records: Vec<u32>,
+    /// For each region the first page at which a record starts, and whether uploads had it.
+    pub regions: Vec<u32>,
 }
 
 impl LogMark {
@@ -26,11 +26,9 @@ impl LogMark {
             && self.written <= self.head
             && self.flushed <= self.head
             && self.tail.is_multiple_of(region_pages)
-            && self.first_records.len() as u64 == pages / region_pages
-            && self
-                .first_records
-                .iter()
-                .all(|&n| u64::from(n) <= region_pages)
+            && self.regions.len() as u64 == pages / region_pages
+            && (self.regions.iter())
+                .all(|&word| u64::from(Region::of(word).first_record) <= region_pages)
     }
 }
 
@@ -44,8 +42,8 @@ impl Log {
         self.tail = mark.tail;
         self.invalid.flush(mark.flushed);
         (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
-        for (region, &first_record) in self.regions.iter_mut().zip(&mark.first_records) {
-            region.first_record = first_record;
+        for (region, &word) in self.regions.iter_mut().zip(&mark.regions) {
+            *region = Region::of(word);
         }
         // Only a lap can tell how much of it is dead.
         self.dead.all(self.used_bytes());
@@ -54,11 +52,11 @@ impl Log {
     /// The state of the log, from which another process can continue.
     pub fn mark(&self) -> LogMark {
         LogMark {
-            head: self.head,
+            head: self.taken(),
             written: self.written_to(),
             tail: self.tail,
             flushed: self.invalid.flushed(),
-            first_records: self.regions.iter().map(|r| r.first_record).collect(),
+            regions: self.regions.iter().map(Region::word).collect(),
         }
     }
 
@@ -70,7 +68,7 @@ impl Log {
             written: state.log(self.number, LogWord::Written)?,
             tail: state.log(self.number, LogWord::Tail)?,
             flushed: state.log(self.number, LogWord::Flushed)?,
-            first_records: (0..self.regions.len())
+            regions: (0..self.regions.len())
                 .map(|n| state.region(first + n))
                 .collect::<Option<_>>()?,
         })

@@ -54,6 +54,13 @@ fn stand(log: &mut Log, tail: u64, head: u64) {
     (log.lap, log.head_at) = (head / 64, head % 64);
 }
 
+/// Places a record whose first `prefix` bytes are not its value's; returns position and offset.
+fn place(log: &mut Log, len: usize, prefix: usize, tag: u64) -> Result<(u64, usize), NoPlace> {
+    let record = Sizes { len, prefix, tag };
+    let place = log.place_record(record, false)?;
+    Ok((place.position, place.offset))
+}
+
 fn slice_of_64_pages() -> DeviceSlice {
     DeviceSlice {
         device: 0,
@@ -69,7 +76,7 @@ fn a_page_of_a_buffer_that_was_used_before_is_cleared_when_it_is_given_out() {
     let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 3);
     let mut writes = Writes::default();
     for round in 0..12 {
-        let (position, offset) = log.place_large(4000, 100, round).expect("room");
+        let (position, offset) = place(&mut log, 4000, 100, round).expect("room");
         let page = log.buffered(position).expect("it is in a buffer");
         assert!(page.iter().all(|&byte| byte == 0), "round {round}");
         log.put(position, offset, &[7; 4000]);
@@ -94,7 +101,7 @@ fn a_page_of_a_buffer_that_was_used_before_is_cleared_when_it_is_given_out() {
 #[test]
 fn two_keys_with_one_tag_do_not_share_a_page() {
     let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 4);
-    let mut page = |tag| log.place_small(100, tag).map(|(position, _)| position);
+    let mut page = |tag| place(&mut log, 100, 50, tag).map(|(position, _)| position);
     let (a, other, b) = (page(7), page(8), page(7));
     assert!(
         matches!((&a, &other, &b), (Ok(0), Ok(0), Ok(1))),
@@ -111,7 +118,7 @@ fn a_mark_fits_only_if_all_of_it_does() {
         written: 80,
         tail: 16,
         flushed: 80,
-        first_records: vec![16, 0, 3, 1],
+        regions: vec![16, 0, 3, 1],
     };
     assert!(good.fits(64, 16));
     type Change = fn(&mut LogMark);
@@ -122,8 +129,8 @@ fn a_mark_fits_only_if_all_of_it_does() {
         |mark| mark.written = 81,
         |mark| mark.flushed = 81,
         |mark| mark.tail = 17,
-        |mark| mark.first_records.truncate(3),
-        |mark| mark.first_records[2] = 17,
+        |mark| mark.regions.truncate(3),
+        |mark| mark.regions[2] = 17,
     ];
     for (n, change) in changes.into_iter().enumerate() {
         let mut bad = good.clone();
@@ -154,7 +161,7 @@ fn the_oldest_write_under_way_is_known() {
 #[test]
 fn a_stream_that_is_given_up_before_its_first_page_leaves_no_trace() {
     let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 4);
-    assert!(matches!(log.place_small(100, 7), Ok((0, _))));
+    assert!(matches!(place(&mut log, 100, 50, 7), Ok((0, _))));
     let bytes = log.record_bytes;
     assert!(matches!(log.begin_stream(20 * PAGE_SIZE, 0), Ok(1)));
     assert_eq!(log.record_bytes, bytes + 20 * PAGE_SIZE as u64);
@@ -225,8 +232,8 @@ fn a_record_that_does_not_fit_the_end_of_the_slice_begins_at_its_start() {
         log
     };
     let mut queue = Writes::default();
-    assert_eq!(at_end().place(4), Ok(60), "it just fits");
-    assert_eq!(at_end().place(5), Ok(64));
+    assert_eq!(at_end().place(4, 4), Ok(60), "it just fits");
+    assert_eq!(at_end().place(5, 5), Ok(64));
     // 20 pages are free, and 4 of them lie at the end.
     assert_eq!(at_end().room(5, 11), Ok(()));
     assert_eq!(at_end().room(5, 12), Err(NoPlace::Space));
@@ -253,7 +260,7 @@ fn a_record_that_does_not_fit_the_end_of_the_slice_begins_at_its_start() {
     let mut log = at_end();
     assert_eq!(log.begin_stream(4 * PAGE_SIZE, 0), Ok(60));
     assert_eq!(log.room_now(&mut queue, 5, 0, 1), Err(NoPlace::Buffers));
-    assert_eq!(log.place(1), Err(NoPlace::Buffers));
+    assert_eq!(log.place(1, 1), Err(NoPlace::Buffers));
     assert_eq!(log.begin_stream(PAGE_SIZE, 0), Err(NoPlace::Buffers));
     assert_eq!(log.head, 60, "the pages belong to the stream");
 }
@@ -323,7 +330,7 @@ fn what_is_larger_than_the_buffers_is_streamed() {
 fn regions_know_where_their_first_record_starts() {
     let mut log = log(16);
     assert_eq!(
-        (log.place(4), log.place(40), log.place(10)),
+        (log.place(4, 4), log.place(40, 40), log.place(10, 10)),
         (Ok(0), Ok(4), Ok(44))
     );
     let firsts: Vec<u32> = log.regions.iter().map(|r| r.first_record).collect();
@@ -356,7 +363,7 @@ fn regions_know_where_their_first_record_starts() {
 fn buffered_pages_are_those_whose_writes_have_not_ended() {
     let mut log = log(4);
     let mut queue = Writes::default();
-    assert_eq!(log.place(6), Ok(0));
+    assert_eq!(log.place(6, 6), Ok(0));
     let bytes: Vec<u8> = (0..9000_u32).map(|n| (n % 251) as u8).collect();
     log.put(2, 100, &bytes);
     let mut frame = vec![1; 6 * PAGE_SIZE];
@@ -368,7 +375,7 @@ fn buffered_pages_are_those_whose_writes_have_not_ended() {
     assert!(log.buffered(5).is_some() && log.buffered(6).is_none());
     log.close(&mut queue, 1);
     assert_eq!(
-        log.place(1),
+        log.place(1, 1),
         Err(NoPlace::Buffers),
         "a closed log takes nothing"
     );
@@ -391,26 +398,26 @@ fn buffered_pages_are_those_whose_writes_have_not_ended() {
 #[test]
 fn small_records_fill_the_front_of_a_large_one() {
     let mut log = log(8);
-    assert_eq!(log.place_large(2 * PAGE_SIZE - 1003, 60, 7), Ok((0, 1000)));
+    assert_eq!(place(&mut log, 2 * PAGE_SIZE - 1003, 60, 7), Ok((0, 1000)));
     assert_eq!(
-        log.place_small(500, 7),
+        place(&mut log, 500, 50, 7),
         Ok((2, 0)),
         "the tag is there already"
     );
     assert_eq!(
-        log.place_small(1001, 8),
+        place(&mut log, 1001, 50, 8),
         Ok((2, 500)),
         "too long for the front"
     );
-    assert_eq!(log.place_small(1000, 8), Ok((0, 0)));
-    assert_eq!(log.place_large(2 * PAGE_SIZE - 31, 60, 9), Ok((3, 0)));
-    assert_eq!(log.place_large(2 * PAGE_SIZE - 32, 60, 9), Ok((5, 32)));
-    assert_eq!(log.place_large(PAGE_SIZE + 1, 300, 9), Ok((7, 3796)));
+    assert_eq!(place(&mut log, 1000, 50, 8), Ok((0, 0)));
+    assert_eq!(place(&mut log, 2 * PAGE_SIZE - 31, 60, 9), Ok((3, 0)));
+    assert_eq!(place(&mut log, 2 * PAGE_SIZE - 32, 60, 9), Ok((5, 32)));
+    assert_eq!(place(&mut log, PAGE_SIZE + 1, 300, 9), Ok((7, 3796)));
     let records = 2 * PAGE_SIZE - 1003 + 500 + 1001 + 1000 + 4 * PAGE_SIZE - 63 + PAGE_SIZE + 1;
     assert_eq!(log.record_bytes, records as u64);
     // If all records are kept, a record larger than a frame shares no page.
     log.keep_all(20);
-    assert_eq!(log.place_large(15 * PAGE_SIZE + 96, 60, 9), Ok((9, 4000)));
+    assert_eq!(place(&mut log, 15 * PAGE_SIZE + 96, 60, 9), Ok((9, 4000)));
 }
 
 /// With `-M` a log keeps two regions and a record free for reclaim, which starts only if it pays:
@@ -515,7 +522,7 @@ fn a_log_goes_on_with_a_region_of_its_own() {
         written: 80,
         tail: 48,
         flushed: 50,
-        first_records: vec![3, 7, 16, 0],
+        regions: vec![3, 7, 16, 0],
     };
     let mut log = log(4);
     log.go_on(&mark);
@@ -536,4 +543,111 @@ fn a_log_goes_on_with_a_region_of_its_own() {
     // Nothing is known of dead records, so reclaim may read everything.
     log.keep_all(5);
     assert!(log.reclaim_pays());
+}
+
+/// Records of one size cross from page to page, but not from region to region: a region is
+/// reclaimed by itself, and the generation of its records is that of their first page (LOG-7).
+#[test]
+fn no_small_record_crosses_the_end_of_a_region() {
+    let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 16, 4, 16);
+    let mut queue = Writes::default();
+    let (mut ends, mut crossed, len) = (Vec::new(), 0, 2101);
+    for tag in 0.. {
+        let record = Sizes {
+            len,
+            prefix: 50,
+            tag,
+        };
+        let Ok(place) = log.place_record(record, false) else {
+            break;
+        };
+        let Place {
+            position,
+            offset,
+            end,
+        } = place;
+        assert!(place.pages() == 1 || offset + len > PAGE_SIZE);
+        log.put(position, offset, &[7; 2101]);
+        log.end_record(&place);
+        let last = position + place.pages() as u64 - 1;
+        assert_eq!(position / 16, last / 16, "{place:?}");
+        if place.pages() > 1 {
+            crossed += 1;
+            let page = log.buffered(last).expect("it is in a buffer");
+            let after = (end % PAGE_SIZE) as u16;
+            assert_eq!(
+                page[..4],
+                [255, 0, after.to_le_bytes()[0], after.to_le_bytes()[1]]
+            );
+            assert_eq!(page[usize::from(after) - 4..usize::from(after)], [7; 4]);
+        }
+        // No two records overlap.
+        let begin = position * PAGE_SIZE as u64 + offset as u64;
+        ends.push((begin, position * PAGE_SIZE as u64 + end as u64));
+        log.settle(&mut queue, 0);
+        for (.., token) in queue.0.drain(..) {
+            log.written(token, true);
+        }
+    }
+    ends.sort_unstable();
+    assert!(ends.windows(2).all(|two| two[0].1 <= two[1].0), "{ends:?}");
+    assert!(crossed > 10, "{crossed}");
+    let firsts: Vec<u32> = log.regions.iter().map(|r| r.first_record).collect();
+    assert_eq!((log.head, firsts), (64, vec![0; 4]));
+}
+
+/// A log whose records cross, and whose newest page has room for the start of one.
+fn crossing() -> Log {
+    let mut log = Log::new((0, 0), slice_of_64_pages(), 0, 32, 4, 12);
+    for tag in 0.. {
+        let crosses = place(&mut log, 2100, 50, tag).is_ok_and(|(_, at)| at > 2100);
+        if crosses && log.open_pages.lose() {
+            return log;
+        }
+        assert!(tag < 100, "records cross");
+        let mut queue = Writes::default();
+        log.settle(&mut queue, 0);
+        for (.., token) in queue.0.drain(..) {
+            log.written(token, true);
+        }
+    }
+    unreachable!("some record crosses")
+}
+
+#[test]
+fn a_record_crosses_only_from_a_page_that_takes_its_start() {
+    let offset = |log: &mut Log, prefix, tag| place(log, 3900, prefix, tag).expect("room").1;
+    assert!(offset(&mut crossing(), 50, 1000) > 0, "it crosses");
+    assert_eq!(
+        offset(&mut crossing(), 3900, 1000),
+        0,
+        "its head and key do not fit"
+    );
+    // LOG-4: the tag of the record that crossed into the page is not in it, others are.
+    let mut log = crossing();
+    let head = log.head;
+    assert_eq!(
+        place(&mut log, 3000, 50, 1000).map(|(page, _)| page),
+        Ok(head - 1)
+    );
+    assert_eq!(offset(&mut log, 50, 1000), 0, "the page has the tag");
+    // A flush would reach only the records before the head.
+    let mut log = crossing();
+    log.flush_all();
+    assert_eq!(offset(&mut log, 50, 1000), 0);
+    // A log that keeps all has as full pages after reclaim as before (KEEP-5).
+    let mut log = crossing();
+    log.keep_all(5);
+    assert_eq!(offset(&mut log, 50, 1000), 0);
+    let mut log = crossing();
+    log.keep_all(5);
+    let record = Sizes {
+        len: 3900,
+        prefix: 50,
+        tag: 1000,
+    };
+    assert!(
+        log.place_record(record, true)
+            .is_ok_and(|place| place.offset > 0)
+    );
 }

@@ -92,7 +92,7 @@ impl Head {
                 table.extend_from_slice(&position.to_le_bytes());
             }
         }
-        for first in self.marks.iter().flat_map(|m| &m.first_records) {
+        for first in self.marks.iter().flat_map(|m| &m.regions) {
             table.extend_from_slice(&first.to_le_bytes());
         }
         table.extend_from_slice(&self.steps);
@@ -147,7 +147,7 @@ impl Head {
                     written: u64_at(log, 0),
                     tail: u64_at(log, 8),
                     flushed: u64_at(log, 16),
-                    first_records: firsts.by_ref().take(plan.regions[n]).collect(),
+                    regions: firsts.by_ref().take(plan.regions[n]).collect(),
                 }
             })
             .collect();
@@ -304,9 +304,6 @@ pub struct SavedCounts {
 impl Shard {
     /// Writes the items of DRAM, oldest first, for [`Shard::open`] after a clean stop. Call it
     /// before [`Shard::save`].
-    ///
-    /// # Errors
-    /// The errors of `out`.
     pub fn save_items(&self, out: &mut dyn Write, stop: u64) -> io::Result<SavedCounts> {
         let mut head = [0; ITEMS_HEAD];
         begin(&mut head, &self.belongs(), stop);
@@ -374,9 +371,6 @@ impl Shard {
 
     /// Writes the index, for [`Shard::open`] after a clean stop. Slots of items in DRAM turn to the
     /// flash copy, or are dropped: the shard ends here. Returns how many items are on flash.
-    ///
-    /// # Errors
-    /// The errors of `out`.
     pub fn save(&mut self, out: &mut dyn Write, stop: u64) -> io::Result<u64> {
         debug_assert!(self.is_closed());
         let belongs = self.belongs();

@@ -32,9 +32,6 @@ pub struct ServerWords {
 
 impl ServerWords {
     /// New words.
-    ///
-    /// # Errors
-    /// If the memory can't be used.
     pub fn new(file: SharedFile, id: u64) -> io::Result<ServerWords> {
         let words = file.words(COUNT)?;
         set_checked(&words, AT_ID, id & ID_MASK);
@@ -47,9 +44,6 @@ impl ServerWords {
     }
 
     /// The words that a killed server left; `None` if they are incomplete, or another server's.
-    ///
-    /// # Errors
-    /// If the memory can't be used.
     pub fn kept(file: SharedFile, id: u64) -> io::Result<Option<ServerWords>> {
         let words = file.words(COUNT)?;
         let whole = words.get(AT_MAGIC) == MAGIC

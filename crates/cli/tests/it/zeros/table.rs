@@ -14,24 +14,24 @@ pub enum Zero {
     Said(&'static str),
     /// These arguments, followed by the option and 0, are refused. The parser accepts 0, since the
     /// library has the error message.
-    Refused(&'static [&'static str]),
+    Refused(&'static str),
 }
 
 use Zero::{Plain, Refused, Said};
 
-const LOAD: &[&str] = &["load", "--server", "127.0.0.1:1"];
-const PLAN: &[&str] = &["plan", "--items", "10k"];
-const RATIOS: &[&str] = &["plan", "--ratios"];
-const SERVE: &[&str] = &["serve", "-p", "0", "--no-flash"];
-const STORE: &[&str] = &["store", "put", "new.kv", "key", "value"];
-const BENCH: &[&str] = &["store", "bench", "new.kv", "--keys", "10"];
-const COMMITS: &[&str] = &["dbm", "bench", "new.db"];
+const LOAD: &str = "load --server 127.0.0.1:1";
+const PLAN: &str = "plan --items 10k";
+const RATIOS: &str = "plan --ratios";
+const SERVE: &str = "serve -p 0 --no-flash";
+const STORE: &str = "store put new.kv key value";
+const BENCH: &str = "store bench new.kv --keys 10";
+const COMMITS: &str = "dbm bench new.db";
 
 /// The beginning of a command's name, an option, and the meaning of 0.
 pub const ZEROS: &[(&str, &str, Zero)] = &[
     ("senko dbm bench", "records", Refused(COMMITS)),
     ("senko dbm bench", "transactions", Refused(COMMITS)),
-    ("senko device", "size", Refused(&["device", "sim:x25-m"])),
+    ("senko device", "size", Refused("device sim:x25-m")),
     ("senko load", "bytes", Refused(LOAD)),
     ("senko load", "connections", Refused(LOAD)),
     ("senko load", "expect-found", Plain),
@@ -46,7 +46,7 @@ pub const ZEROS: &[(&str, &str, Zero)] = &[
     ("senko load", "pipeline", Refused(LOAD)),
     ("senko plan", "bytes", Refused(PLAN)),
     ("senko plan", "dram-hit", Said("0 leaves them all to flash")),
-    ("senko plan", "items", Refused(&["plan"])),
+    ("senko plan", "items", Refused("plan")),
     ("senko plan", "machine-dram", Refused(RATIOS)),
     ("senko plan", "machine-flash", Refused(RATIOS)),
     ("senko plan", "zipf", Said("0 draws all items alike")),
@@ -65,6 +65,7 @@ pub const ZEROS: &[(&str, &str, Zero)] = &[
         "stall",
         Said("0: it is closed at the next look"),
     ),
+    ("senko serve", "stream-over", Refused(SERVE)),
     ("senko serve", "threads", Refused(SERVE)),
     ("senko ssd", "buffer-size", Said("0 beside --buffer none")),
     (

@@ -94,7 +94,6 @@ impl Memory {
         self.sizes.len().max(1)
     }
 
-    /// The chunks of an object.
     fn of(&self, items: &[Item], object: u32) -> Chunks {
         items[object as usize].chunks[usize::from(self.flash)]
     }

@@ -36,7 +36,6 @@ struct Candidate {
     losses: u64,
 }
 
-/// One key.
 #[derive(Clone, Debug)]
 pub struct OwnKey {
     candidates: Vec<Candidate>,

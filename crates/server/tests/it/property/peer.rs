@@ -46,7 +46,6 @@ struct Burst {
     bytes: std::ops::Range<usize>,
     /// Pieces are up to two to the power of this long.
     scale: u64,
-    /// Whether a flush_all is in it.
     flushes: bool,
     sent: AtomicU64,
 }

@@ -23,134 +23,52 @@ fn rigs() -> [(RigSettings, usize); 3] {
     ]
 }
 
-/// Each command, on an item that is only on flash.
 #[test]
 fn commands_on_flash_items() {
     let big = "B".repeat(40_000);
     let got = format!("VALUE k 7 40000\r\n{big}\r\nEND\r\n");
     let got_by_meta = format!("VA 40000 f7 t-1\r\n{big}\r\n");
-    let cases: &[(&str, &str, &str)] = &[
-        ("x", "get k\r\n", "VALUE k 7 1\r\nx\r\nEND\r\n"),
-        (
-            "x",
-            "get k nope k\r\n",
-            "VALUE k 7 1\r\nx\r\nVALUE k 7 1\r\nx\r\nEND\r\n",
-        ),
-        (
-            "",
-            "get k\r\nmg k v s\r\n",
-            "VALUE k 7 0\r\n\r\nEND\r\nVA 0 s0\r\n\r\n",
-        ),
-        (&big, "get k\r\n", &got),
-        (&big, "mg k v f t\r\n", &got_by_meta),
-        (
-            "x",
-            "mg k v f t s k O9\r\n",
-            "VA 1 f7 t-1 s1 kk O9\r\nx\r\n",
-        ),
-        ("x", "mg k f u\r\n", "HD f7\r\n"),
-        ("x", "mg k h\r\nmg k h\r\n", "HD h0\r\nHD h1\r\n"),
-        (
-            "x",
-            "mg k v u\r\nmg k v u\r\nmg k h u\r\n",
-            "VA 1\r\nx\r\nVA 1\r\nx\r\nHD h0\r\n",
-        ),
-        ("x", "mg k T30 t\r\nmg k t\r\n", "HD t30\r\nHD t30\r\n"),
-        ("x", "delete k\r\nget k\r\n", "DELETED\r\nEND\r\n"),
-        ("x", "md k\r\nmg k\r\n", "HD\r\nEN\r\n"),
-        (
-            "x",
-            "md k C99999\r\nmd k C0\r\nmg k v\r\n",
-            "EX\r\nEX\r\nVA 1\r\nx\r\n",
-        ),
-        (
-            "x",
-            "md k I T30\r\nmg k v t\r\nmg k v\r\n",
-            "HD\r\nVA 1 t30 X W\r\nx\r\nVA 1 Z X\r\nx\r\n",
-        ),
-        ("x", "md k x F3\r\nmg k v f\r\n", "HD\r\nVA 0 f3\r\n\r\n"),
-        (
-            "x",
-            "add k 0 0 1\r\ny\r\nget k\r\n",
-            "NOT_STORED\r\nVALUE k 7 1\r\nx\r\nEND\r\n",
-        ),
-        (
-            "x",
-            "replace k 0 0 1\r\ny\r\nget k\r\n",
-            "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n",
-        ),
-        (
-            "x",
-            "set k 0 0 1\r\ny\r\nget k\r\n",
-            "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n",
-        ),
-        (
-            "x",
-            "append k 0 0 1\r\ny\r\nget k\r\n",
-            "STORED\r\nVALUE k 7 2\r\nxy\r\nEND\r\n",
-        ),
-        (
-            "x",
-            "prepend k 0 0 1\r\ny\r\nget k\r\n",
-            "STORED\r\nVALUE k 7 2\r\nyx\r\nEND\r\n",
-        ),
-        (
-            &big,
-            "append k 0 0 1\r\ny\r\nmg k s\r\n",
-            "STORED\r\nHD s40001\r\n",
-        ),
-        (
-            "x",
-            "cas k 0 0 1 99999\r\ny\r\nget k\r\n",
-            "EXISTS\r\nVALUE k 7 1\r\nx\r\nEND\r\n",
-        ),
-        (
-            "41",
-            "incr k 1\r\nget k\r\n",
-            "42\r\nVALUE k 7 2\r\n42\r\nEND\r\n",
-        ),
-        (
-            "10",
-            "decr k 1\r\nget k\r\n",
-            "9\r\nVALUE k 7 2\r\n9 \r\nEND\r\n",
-        ),
-        ("10", "ma k D5 v\r\n", "VA 2\r\n15\r\n"),
-        (
-            "x",
-            "incr k 1\r\n",
-            "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
-        ),
-        ("x", "touch k 30\r\nmg k t\r\n", "TOUCHED\r\nHD t30\r\n"),
-        (
-            "x",
-            "gat 30 k\r\nmg k t\r\n",
-            "VALUE k 7 1\r\nx\r\nEND\r\nHD t30\r\n",
-        ),
-        ("x", "mg k N30 v\r\n", "VA 1\r\nx\r\n"),
-        ("x", "mg k R30 v\r\n", "VA 1\r\nx\r\n"),
-        ("x", "flush_all\r\nget k\r\n", "OK\r\nEND\r\n"),
+    let cases: &[(&str, &str, &str)] = &rows! {
+        "x", "get k\r\n", "VALUE k 7 1\r\nx\r\nEND\r\n";
+        "x", "get k nope k\r\n", "VALUE k 7 1\r\nx\r\nVALUE k 7 1\r\nx\r\nEND\r\n";
+        "", "get k\r\nmg k v s\r\n", "VALUE k 7 0\r\n\r\nEND\r\nVA 0 s0\r\n\r\n";
+        &big, "get k\r\n", &got;
+        &big, "mg k v f t\r\n", &got_by_meta;
+        "x", "mg k v f t s k O9\r\n", "VA 1 f7 t-1 s1 kk O9\r\nx\r\n";
+        "x", "mg k f u\r\n", "HD f7\r\n";
+        "x", "mg k h\r\nmg k h\r\n", "HD h0\r\nHD h1\r\n";
+        "x", "mg k v u\r\nmg k v u\r\nmg k h u\r\n", "VA 1\r\nx\r\nVA 1\r\nx\r\nHD h0\r\n";
+        "x", "mg k T30 t\r\nmg k t\r\n", "HD t30\r\nHD t30\r\n";
+        "x", "delete k\r\nget k\r\n", "DELETED\r\nEND\r\n";
+        "x", "md k\r\nmg k\r\n", "HD\r\nEN\r\n";
+        "x", "md k C99999\r\nmd k C0\r\nmg k v\r\n", "EX\r\nEX\r\nVA 1\r\nx\r\n";
+        "x", "md k I T30\r\nmg k v t\r\nmg k v\r\n", "HD\r\nVA 1 t30 X W\r\nx\r\nVA 1 Z X\r\nx\r\n";
+        "x", "md k x F3\r\nmg k v f\r\n", "HD\r\nVA 0 f3\r\n\r\n";
+        "x", "add k 0 0 1\r\ny\r\nget k\r\n", "NOT_STORED\r\nVALUE k 7 1\r\nx\r\nEND\r\n";
+        "x", "replace k 0 0 1\r\ny\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n";
+        "x", "set k 0 0 1\r\ny\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n";
+        "x", "append k 0 0 1\r\ny\r\nget k\r\n", "STORED\r\nVALUE k 7 2\r\nxy\r\nEND\r\n";
+        "x", "prepend k 0 0 1\r\ny\r\nget k\r\n", "STORED\r\nVALUE k 7 2\r\nyx\r\nEND\r\n";
+        &big, "append k 0 0 1\r\ny\r\nmg k s\r\n", "STORED\r\nHD s40001\r\n";
+        "x", "cas k 0 0 1 99999\r\ny\r\nget k\r\n", "EXISTS\r\nVALUE k 7 1\r\nx\r\nEND\r\n";
+        "41", "incr k 1\r\nget k\r\n", "42\r\nVALUE k 7 2\r\n42\r\nEND\r\n";
+        "10", "decr k 1\r\nget k\r\n", "9\r\nVALUE k 7 2\r\n9 \r\nEND\r\n";
+        "10", "ma k D5 v\r\n", "VA 2\r\n15\r\n";
+        "x", "incr k 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+        "x", "touch k 30\r\nmg k t\r\n", "TOUCHED\r\nHD t30\r\n";
+        "x", "gat 30 k\r\nmg k t\r\n", "VALUE k 7 1\r\nx\r\nEND\r\nHD t30\r\n";
+        "x", "mg k N30 v\r\n", "VA 1\r\nx\r\n";
+        "x", "mg k R30 v\r\n", "VA 1\r\nx\r\n";
+        "x", "flush_all\r\nget k\r\n", "OK\r\nEND\r\n";
         // Later commands see the effect of earlier ones, even if those wait.
-        (
-            "x",
-            "get k\r\nset k 0 0 1\r\ny\r\nget k\r\n",
-            "VALUE k 7 1\r\nx\r\nEND\r\nSTORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n",
-        ),
-        (
-            "x",
-            "get k\r\ndelete k\r\nget k\r\n",
-            "VALUE k 7 1\r\nx\r\nEND\r\nDELETED\r\nEND\r\n",
-        ),
-        (
-            "x",
-            "get k\r\nflush_all\r\nget k\r\nversion\r\n",
-            "VALUE k 7 1\r\nx\r\nEND\r\nOK\r\nEND\r\nVERSION 1.6.45\r\n",
-        ),
-        (
-            "1",
-            "incr k 1\r\nincr k 1\r\nincr k 1 noreply\r\nget k\r\n",
-            "2\r\n3\r\nVALUE k 7 1\r\n4\r\nEND\r\n",
-        ),
-    ];
+        "x", "get k\r\nset k 0 0 1\r\ny\r\nget k\r\n",
+            "VALUE k 7 1\r\nx\r\nEND\r\nSTORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n";
+        "x", "get k\r\ndelete k\r\nget k\r\n", "VALUE k 7 1\r\nx\r\nEND\r\nDELETED\r\nEND\r\n";
+        "x", "get k\r\nflush_all\r\nget k\r\nversion\r\n",
+            "VALUE k 7 1\r\nx\r\nEND\r\nOK\r\nEND\r\nVERSION 1.6.45\r\n";
+        "1", "incr k 1\r\nincr k 1\r\nincr k 1 noreply\r\nget k\r\n",
+            "2\r\n3\r\nVALUE k 7 1\r\n4\r\nEND\r\n";
+    };
     for (rig_settings, node) in rigs() {
         commands_answer(&rig_settings, node, cases);
     }

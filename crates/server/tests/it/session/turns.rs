@@ -198,3 +198,63 @@ fn no_read_begins_whose_copy_has_no_room() {
     rig.settle();
     assert_eq!(rig.parked(other), (0, 0), "{command}");
 }
+
+/// Answers that are sent in place once pinned every item, so sets were refused, and a reader that
+/// was not slow was closed. Now they wait while half of the items' memory is pinned (PIN-1).
+#[test]
+fn answers_in_place_leave_half_of_the_memory_to_stores() {
+    let mut rig = Rig::new(&RigSettings {
+        memory: 32 << 20,
+        settings: Settings {
+            max_item: 4 << 20,
+            ..Settings::default()
+        },
+        ..RigSettings::default()
+    });
+    let (client, len) = (rig.connect(), 2 << 20);
+    let set = |key: usize| {
+        let value = "x".repeat(len);
+        format!("set k{key} 0 0 {len}\r\n{value}\r\n")
+    };
+    let items = rig.nodes[0].shard.items_memory();
+    let mut readers = Vec::new();
+    // Each reader lends another item, and some lend one twice.
+    for n in 0..30 {
+        rig.expect(client, set(n), "STORED\r\n");
+        let reader = rig.connect();
+        let line = format!("get k{n}\r\n");
+        let (_, state, unsent) = rig.one_turn(reader, line.as_bytes(), Window::Wide, 0);
+        assert_eq!(
+            unsent == 0,
+            state == FeedState::Blocked(Wait::Memory),
+            "{n}"
+        );
+        readers.push((reader, n, unsent > 0));
+    }
+    let lent = readers.iter().filter(|reader| reader.2).count();
+    assert!(
+        lent * len <= items / 2 && (lent + 2) * len > items / 2,
+        "{lent}"
+    );
+    // An item that is pinned anyway costs no more.
+    let again = rig.connect();
+    let (_, _, unsent) = rig.one_turn(again, b"get k0\r\n", Window::Wide, 0);
+    assert!(unsent > len);
+    rig.vanish(again);
+    // An answer waits for a while only.
+    let overdue = readers[29].0;
+    rig.pass(499);
+    assert_eq!(rig.one_turn(overdue, b"", Window::Wide, 0).2, 0);
+    rig.pass(1);
+    assert!(rig.one_turn(overdue, b"", Window::Wide, 0).2 > len);
+    // All the others get theirs, or a miss if it was evicted meanwhile, as readers go on.
+    for (reader, n, _) in readers {
+        rig.settle();
+        rig.send(reader, b"mn\r\n");
+        rig.settle();
+        let answer = rig.answers(reader);
+        let hit = answer.starts_with(format!("VALUE k{n} 0 {len}\r\n").as_bytes());
+        assert!(answer.ends_with(b"END\r\nMN\r\n"), "{n}");
+        assert_eq!(answer.len() > len, hit, "{n}");
+    }
+}

@@ -39,14 +39,12 @@ pub struct Packet {
     pub body_len: Option<u32>,
 }
 
-/// What is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
     Text(Text),
     Packet(Packet),
 }
 
-/// What is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// These texts, one after the other, in full.
@@ -456,29 +454,6 @@ fn hex(text: &str) -> Result<Vec<u8>, String> {
             u8::from_str_radix(&text[i..i + 2], 16).map_err(|_| format!("{text:?} is not hex"))
         })
         .collect()
-}
-
-#[test]
-fn reads_every_kind_of_line() {
-    let cases = parse(
-        "# c\n@case one\n@server -F -I 2m\n> get \\{3*k}\\s\n< VALUE <num:a> <#>\n< END\n@differs why\nb> op=get key=k\nmb< op=get cas=<#>\n\
-         sb< op=get status=01\n@pause\n>> x\n<-\n@closed\n",
-    )
-    .expect("is well formed");
-    assert_eq!(cases.len(), 1);
-    assert_eq!(cases[0].options, ["-F", "-I", "2m"]);
-    assert_eq!(cases[0].steps.len(), 5);
-    let Step::Exchange(first) = &cases[0].steps[0].1 else {
-        panic!("not an exchange")
-    };
-    assert_eq!(
-        first.sent,
-        [Sent::Text(vec![Token::Bytes(b"get kkk \r\n".to_vec())])]
-    );
-    let Step::Exchange(second) = &cases[0].steps[1].1 else {
-        panic!("not an exchange")
-    };
-    assert_ne!(second.memcached, second.senko);
 }
 
 #[test]

@@ -123,7 +123,6 @@ impl Target {
         }
     }
 
-    /// Whether this is the reference.
     pub fn is_reference(&self) -> bool {
         matches!(self, Target::Memcached { .. })
     }

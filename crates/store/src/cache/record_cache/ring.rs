@@ -47,7 +47,6 @@ pub(super) struct Head {
     value_len: usize,
 }
 
-/// The ring.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     bytes: Vec<u8>,

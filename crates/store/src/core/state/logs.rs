@@ -33,7 +33,6 @@ impl Writer {
         }
     }
 
-    /// The active log.
     pub fn active(&self) -> Option<Arc<LogHandle>> {
         self.active.clone()
     }
@@ -100,7 +99,6 @@ impl Spare {
         self.log.lock().is_some()
     }
 
-    /// Takes the log.
     pub fn take(&self) -> Option<Arc<LogHandle>> {
         self.log.lock().take()
     }

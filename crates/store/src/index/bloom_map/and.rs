@@ -7,9 +7,7 @@
 
 #![allow(unsafe_code)]
 
-/// Words of a piece.
 pub(super) const PIECE_WORDS: usize = 32;
-/// Bytes of a piece.
 pub(super) const PIECE_BYTES: usize = PIECE_WORDS * 8;
 
 /// The AND of a piece of rows.

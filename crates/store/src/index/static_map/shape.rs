@@ -37,7 +37,6 @@ pub(super) struct Shape {
     first: u64,
 }
 
-/// One layer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layer {
     index: usize,
@@ -106,7 +105,6 @@ impl Shape {
             | (self.last_wide as u64) << 54
     }
 
-    /// Bytes of the header.
     pub(super) fn header_bytes(&self) -> usize {
         8 * self.layers.max(1)
     }

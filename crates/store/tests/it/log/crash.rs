@@ -231,34 +231,6 @@ fn a_crash_anywhere_leaves_a_prefix_with_all_that_was_acknowledged() {
 }
 
 #[test]
-fn the_nth_write_or_flush_fails() {
-    const ENOSPC: i32 = 28;
-    const EIO: i32 = 5;
-    seeds(300, |seed| {
-        let mut rng = Rng::new(seed);
-        let extent = Extent::new(0, 64);
-        let device = FaultyDevice::new(64, seed);
-        let op = [Op::Write, Op::Flush][rng.below(2) as usize];
-        let errno = [EIO, ENOSPC][rng.below(2) as usize];
-        device.fail_nth(op, 1 + rng.below(6), errno);
-        let (watch, watched) = Moments::of(&device, rng.below(u64::MAX), 0);
-        let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
-        let mut batches = Batches::new();
-        for _ in 0..3 {
-            live(&log, &watch, &mut batches, &mut rng);
-        }
-        // Appended elements are visible, whatever the device reports.
-        check(&log, &batches, batches.len(), batches.len(), &mut rng);
-        watch.take();
-        for moment in watch.moments.lock().expect("no panic").drain(..) {
-            let again = Log::replay(moment.image, 3, extent, hasher()).expect("no damage");
-            let to = moment.appended.min(batches.len());
-            check(&again, &batches, moment.acknowledged, to, &mut rng);
-        }
-    });
-}
-
-#[test]
 fn one_flipped_bit_is_found_or_shortens_the_log() {
     let (mut said, mut shorter) = (0, 0);
     seeds(400, |seed| {

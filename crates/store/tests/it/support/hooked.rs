@@ -98,7 +98,6 @@ impl Hooked {
         self.limit.store(self.stored_pages(), Ordering::Relaxed);
     }
 
-    /// Pages that have storage.
     pub fn stored_pages(&self) -> u64 {
         self.stored.lock().len() as u64 * UNIT
     }

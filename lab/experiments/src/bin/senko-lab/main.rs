@@ -34,6 +34,7 @@ const OPEN_FILES: u64 = 2048 + 128;
     name = "senko-lab",
     version,
     about = "Runs the experiments behind the papers' tables and figures",
+    max_term_width = 80,
     after_help = "Examples:\n  \
     senko-lab list\n  \
     senko-lab run dram-policy --quick\n      \
@@ -365,6 +366,19 @@ mod tests {
             }
         }
         files
+    }
+
+    /// In a terminal of 80 columns, lines broke within words.
+    #[test]
+    fn no_help_is_wider_than_80_columns() {
+        let mut all = vec![Lab::command()];
+        all[0].build();
+        while let Some(mut command) = all.pop() {
+            let help = command.render_long_help().to_string();
+            let wide = help.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(wide, None, "{}", command.get_name());
+            all.extend(command.get_subcommands().cloned());
+        }
     }
 
     /// Every example is a command line that is accepted, of an experiment that exists. `[--quick]`

@@ -207,6 +207,8 @@ impl Replay {
                 budget: None,
             },
             promote_after: 2,
+            upload_over: usize::MAX,
+            upload_bytes: 0,
             reinsert: rules.reinsert,
             no_evict: false,
             shard: 0,
@@ -356,7 +358,8 @@ impl Replay {
         for _ in 0..1_000_000 {
             match self.shard.alloc(&mut self.queue, key, 0, 0, size) {
                 Ok(mut draft) => {
-                    self.shard.fill(&mut draft, &self.value[..size]);
+                    self.shard
+                        .fill(&mut self.queue, &mut draft, &self.value[..size]);
                     self.shard.link(draft, None);
                     self.settle();
                     return Ok(());

@@ -2,7 +2,7 @@
 //! Counts the bytes that a database writes to its device for each byte put, by kind of page. The
 //! device is DRAM and there is no background thread, so that a run always gives the same figures.
 //!
-//! `cargo run --release -p senko_dbm --example wear -- [KEYS [UPDATES [VALUE_BYTES [BATCH]]]]`
+//! `cargo run --release -p senko_lab --example wear -- [KEYS [UPDATES [VALUE_BYTES [BATCH]]]]`
 //!
 //! All keys are put in order, then random ones of them. The figures of the second half of these
 //! updates are those of a file that has its size.

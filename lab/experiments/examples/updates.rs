@@ -2,7 +2,7 @@
 //! Synced commits of a hundred random updates, compared with the floor, and the space that the
 //! files take.
 //!
-//! `cargo run --release -p senko_dbm --example updates -- FOLDER KEYS COMMITS`
+//! `cargo run --release -p senko_lab --example updates -- FOLDER KEYS COMMITS`
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

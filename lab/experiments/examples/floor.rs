@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The minimum cost of a server on this event loop: no index, no checks, no order of answers.
 //!
-//! `floor PORT FILE [PAGES [VALUE]]` answers each `get` with a page from a random place of an
-//! existing flash file, of its first PAGES pages, as a value of VALUE bytes. Another process may
-//! write the file. `floor PORT` answers with a kilobyte of memory. Both answer with a hit of the
-//! requested key, so `senko load` can measure them with one request at a time on a connection. They
-//! know `stats` and `version` too. Port 0 is any free port. It is written to the file that
-//! `MEMCACHED_PORT_FILENAME` names.
+//! `floor PORT FILE [PAGES [VALUE]]` answers each `get` with one read from a random place of an
+//! existing flash file, of its first PAGES pages, as a value of VALUE bytes: a page, or as many
+//! pages as it takes. Another process may write the file. `floor PORT` answers with a kilobyte of
+//! memory. Both answer with a hit of the requested key, so `senko load` can measure them with one
+//! request at a time on a connection. They know `stats` and `version` too. Port 0 is any free port.
+//! It is written to the file that `MEMCACHED_PORT_FILENAME` names.
 //!
 //! `docs/measurements/flash-get.md` compares a server with this one, and `senko-lab run
 //! serve-flash-get` has it as a contender.
@@ -17,13 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use senko_io::{
-    BackendChoice, ConnId, Event, EventLoop, FileOptions, FlashFile, Listener, LoopConfig, Piece,
-    Purpose, Queue, SendBatch, SendMode, Tag,
+    BackendChoice, ConnId, Event, EventLoop, FileOptions, FlashFile, Listener, LoopConfig,
+    PAGE_SIZE, Piece, Purpose, Queue, SendBatch, SendMode, Tag,
 };
 
 /// Bytes of the keys that are requested.
 const KEY: usize = 16;
 const TAIL: &[u8] = b"\r\nEND\r\n";
+
+/// Bytes of an answer besides its value, at most.
+const AROUND: usize = 64;
 
 /// Writes the answer of a hit, except for its value, to `to`; returns its length.
 fn answer(to: &mut [u8], key: &[u8; KEY], value: usize) -> usize {
@@ -60,11 +63,13 @@ fn main() -> std::io::Result<()> {
     let all = file.as_ref().map_or(0, FlashFile::pages);
     let pages = number().unwrap_or(all).min(all);
     let value = number().unwrap_or(3990) as usize;
+    let span = (value + AROUND).div_ceil(PAGE_SIZE);
+    let places = (pages + 1).saturating_sub(span as u64).max(1);
     let mut io = EventLoop::new(&LoopConfig {
         backend: BackendChoice::Auto,
         recv_buffers: 256,
         recv_buffer_bytes: 16 << 10,
-        frames: vec![(1, 576)],
+        frames: vec![(span, if span == 1 { 576 } else { 32 })],
         disk_threads: 16,
         max_connections: 512,
     })?;
@@ -119,9 +124,9 @@ fn main() -> std::io::Result<()> {
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;
-                    let frame = io.frame(1).expect("more frames than connections");
+                    let frame = io.frame(span).expect("more frames than connections");
                     let tag = Tag::cache(Purpose::Lookup);
-                    io.read(device, random % pages, 1, frame, tag, conn.0);
+                    io.read(device, random % places, span, frame, tag, conn.0);
                 }
                 Event::Disk(done) => {
                     hits += 1;

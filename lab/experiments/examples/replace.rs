@@ -2,7 +2,7 @@
 //! SETs that replace an item of 100 bytes, in DRAM. Two lengths of the loop give the instructions
 //! of a SET as their difference:
 //!
-//!     cargo build --release -p senko_cache --example replace
+//!     cargo build --release -p senko_lab --example replace
 //!     for sets in 0 100000; do
 //!         valgrind --tool=callgrind target/release/examples/replace $sets
 //!     done
@@ -54,6 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             budget: None,
         },
         promote_after: 2,
+        upload_over: usize::MAX,
+        upload_bytes: 0,
         reinsert: true,
         no_evict: false,
         shard: 0,
@@ -84,7 +86,7 @@ fn set(shard: &mut Shard, number: u64) -> Result<(), Box<dyn Error>> {
     }
     let key = Key::new(&name, SEED);
     let mut draft = shard.alloc(&mut NoQueue, &key, 0, 0, 100)?;
-    shard.fill(&mut draft, &[number as u8; 100]);
+    shard.fill(&mut NoQueue, &mut draft, &[number as u8; 100]);
     shard.link(draft, None);
     Ok(())
 }

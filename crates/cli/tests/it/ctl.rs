@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko ctl` from outside: what it says, and what the server does.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Output};
+
+use crate::process::{
+    Running, SENKO, Scratch, ask, connect, refused, run, start, text, undone, wait_for,
+};
+
+const DRAM: [&str; 7] = ["-p", "0", "--no-flash", "-m", "64", "--ctl", "ctl"];
+
+pub fn ctl(folder: &Scratch, args: &[&str]) -> Output {
+    run(SENKO, folder, &[&["ctl", "--socket", "ctl"], args].concat())
+}
+
+/// It ended with 0 and said nothing on stderr; returns its stdout.
+fn done(output: &Output) -> String {
+    let told = text(&output.stderr);
+    assert_eq!((output.status.code(), &told[..]), (Some(0), ""));
+    text(&output.stdout)
+}
+
+pub fn status(folder: &Scratch) -> serde_json::Value {
+    let out = done(&ctl(folder, &["status", "--json"]));
+    serde_json::from_str(&out).unwrap()
+}
+
+/// `senko ctl drain` while it waits.
+fn draining(folder: &Scratch, within: &str) -> Child {
+    start(folder, format!("ctl --socket ctl drain --within {within}"))
+}
+
+/// Waits until the server turns newcomers away.
+fn turned_away(server: &Running) {
+    wait_for(|| {
+        let mut stream = connect(server.port);
+        // It may be closed before the request has come.
+        let sent = stream.write_all(b"mn\r\n");
+        let mut answer = [0; 4];
+        let read = stream.read(&mut answer);
+        (sent.is_err() || !matches!(read, Ok(1..))).then_some(())
+    });
+}
+
+/// The server ended by itself, as after SIGTERM.
+fn ended(server: &mut Running) {
+    let status = wait_for(|| server.child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_server_says_its_state_and_changes_options() {
+    let folder = Scratch::new();
+    let flash = ["-p", "0", "-m", "64", "--flash", "flash:64m", "-t", "2"];
+    let more = ["--ctl", "ctl", "--flash-write-budget", "10m/s"];
+    let server = Running::serve(&folder, &[&flash[..], &more].concat());
+    let mode = folder.join("ctl").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut stream = server.connect();
+    ask(&mut stream, "set a 0 0 1\r\nx\r\n", "STORED\r\n");
+    ask(&mut stream, "get a b\r\n", "END\r\n");
+    // Workers publish what they count about ten times a second.
+    let now = wait_for(|| Some(status(&folder)).filter(|now| now["gets"] == 2));
+    assert_eq!(
+        (&now["state"], &now["get-hits"]),
+        (&"serving".into(), &1.into())
+    );
+    assert_eq!(
+        (&now["connections"], &now["threads"]),
+        (&1.into(), &2.into())
+    );
+    assert_eq!(now["pid"], server.child.id());
+    assert_eq!(now["memory"], 64 << 20);
+    assert_eq!(now["flash-write-budget"], 10 << 20);
+    assert_eq!(now["flash-device"], serde_json::json!(["up flash"]));
+    let table = done(&ctl(&folder, &["status"]));
+    assert!(
+        table
+            .lines()
+            .any(|line| line.split_whitespace().eq(["state", "serving"])),
+        "{table}"
+    );
+
+    let set = |option: &str, value: &str| ctl(&folder, &["set", option, value]);
+    assert_eq!(done(&set("verbosity", "2")), "verbosity is 2; it was 0\n");
+    let settings = ask(&mut stream, "stats settings\r\n", "END\r\n");
+    assert!(settings.contains("STAT verbosity 2\r\n"), "{settings}");
+    let wanted = now["item-memory"].as_u64().unwrap() / 2;
+    let out = done(&set("item-memory", &wanted.to_string()));
+    assert!(
+        out.starts_with(&format!("items in DRAM have {wanted} bytes")),
+        "{out}"
+    );
+    let near = |bytes: u64| bytes.abs_diff(wanted) < 1 << 20;
+    wait_for(|| near(status(&folder)["item-memory"].as_u64().unwrap()).then_some(()));
+    undone(
+        &set("item-memory", "1t"),
+        "bytes in this server, not 1099511627776",
+    );
+    undone(&set("item-memory", "much"), "item-memory: ");
+    undone(&set("verbosity", "4"), "verbosity is 0 to 3, not 4");
+    undone(
+        &set("verbosity", "x1"),
+        "verbosity takes a whole number, not x1",
+    );
+    undone(
+        &set("threads", "4"),
+        "threads does not change while the server runs: verbosity and item-memory do",
+    );
+    undone(&set("a b", "4"), "one word each");
+    assert_eq!(status(&folder)["verbosity"], 2);
+    let (status, _) = server.stop();
+    assert!(status.success() && !folder.join("ctl").exists());
+}
+
+/// A drain turns newcomers away, serves the others until they leave, and stops the server as
+/// SIGTERM does: a cache in a data directory comes back.
+#[test]
+fn a_drain_waits_for_clients_and_stops_the_server() {
+    let folder = Scratch::new();
+    let kept = [
+        "--data-dir",
+        "data",
+        "--keep-dram",
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let mut server = Running::serve(&folder, &[&DRAM[..], &kept].concat());
+    let mut stream = server.connect();
+    ask(&mut stream, "set a 0 0 1\r\nx\r\n", "STORED\r\n");
+    let child = draining(&folder, "1h");
+    turned_away(&server);
+    assert_eq!(
+        ask(&mut stream, "get a\r\n", "END\r\n"),
+        "VALUE a 0 1\r\nx\r\nEND\r\n"
+    );
+    assert_eq!(status(&folder)["state"], "draining");
+    let admin = server.start["admin"].as_str().unwrap();
+    let mut health = std::net::TcpStream::connect(admin).unwrap();
+    health
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    health.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("draining\n"),
+        "{answer}"
+    );
+    undone(&ctl(&folder, &["drain"]), "the server drains already");
+    assert!(server.child.try_wait().unwrap().is_none());
+    drop(stream);
+    let output = child.wait_with_output().unwrap();
+    let out = done(&output);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert_eq!(
+        lines[0],
+        "no connection is accepted any more; 1 connection may end within 3600 s"
+    );
+    assert!(
+        lines[1].starts_with("no connection is open after "),
+        "{out}"
+    );
+    assert!(lines[1].ends_with("; the server stops"), "{out}");
+    // The command ends when the server has: what it kept is there.
+    let ended_before = server.child.try_wait().unwrap();
+    ended(&mut server);
+    assert!(ended_before.is_some() || folder.join("data").exists());
+    assert!(!folder.join("ctl").exists());
+    let again = Running::serve(&folder, &[&DRAM[..], &kept].concat());
+    let found = ask(&mut again.connect(), "get a\r\n", "END\r\n");
+    assert_eq!(found, "VALUE a 0 1\r\nx\r\nEND\r\n");
+}
+
+/// A client that does not leave is closed when the time is over; and a drain goes on if whoever
+/// asked for it is killed.
+#[test]
+fn a_drain_ends_in_time() {
+    let folder = Scratch::new();
+    let mut server = Running::serve(&folder, &DRAM);
+    let mut stream = server.connect();
+    ask(&mut stream, "set a 0 0 1\r\nx\r\n", "STORED\r\n");
+    let out = done(&ctl(&folder, &["drain", "--within", "1s"]));
+    assert!(out.contains("1 connection did not end within "), "{out}");
+    assert_eq!(stream.read(&mut [0; 9]).unwrap_or(0), 0);
+    ended(&mut server);
+
+    let mut server = Running::serve(&folder, &DRAM);
+    let stream = server.connect();
+    let mut child = draining(&folder, "1h");
+    turned_away(&server);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(stream);
+    ended(&mut server);
+    // And a server without clients ends at once, with JSON.
+    let mut server = Running::serve(&folder, &DRAM);
+    let out = done(&ctl(&folder, &["--json", "drain"]));
+    let line: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(line["request"], "drain 30");
+    ended(&mut server);
+}
+
+/// A server that is killed in a drain did not do what it was asked for.
+#[test]
+fn a_drain_of_a_server_that_dies_is_not_done() {
+    let folder = Scratch::new();
+    let mut server = Running::serve(&folder, &DRAM);
+    let _stream = server.connect();
+    let child = draining(&folder, "1h");
+    turned_away(&server);
+    server.child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let words = ["the server ended before it had done", "does not answer"];
+    let told = text(&output.stderr);
+    assert!(words.iter().any(|word| told.contains(word)), "{told}");
+    assert_eq!(output.status.code(), Some(1));
+    // The socket that it left is taken by the next server, and by no second one.
+    server.child.wait().unwrap();
+    assert!(folder.join("ctl").exists());
+    let server = Running::serve(&folder, &DRAM);
+    assert_eq!(status(&folder)["pid"], server.child.id());
+    let told = refused(SENKO, &folder, &[&["serve"], &DRAM[..]].concat());
+    assert!(told.contains("cannot listen on ctl"), "{told}");
+    assert_eq!(status(&folder)["pid"], server.child.id());
+}
+
+#[test]
+fn what_is_no_ctl_socket_is_told() {
+    let folder = Scratch::new();
+    let told = refused(SENKO, &folder, &["ctl", "status"]);
+    assert!(
+        told.contains("Name the socket that it was given by --ctl"),
+        "{told}"
+    );
+    undone(
+        &ctl(&folder, &["status"]),
+        "cannot connect to ctl: No such file",
+    );
+    std::fs::write(folder.join("ctl"), "mine").unwrap();
+    undone(
+        &ctl(&folder, &["status"]),
+        "cannot connect to ctl: Connection refused",
+    );
+    let told = refused(SENKO, &folder, &[&["serve"], &DRAM[..]].concat());
+    assert!(
+        told.contains("a file that is not a socket is in the way"),
+        "{told}"
+    );
+    assert_eq!(std::fs::read(folder.join("ctl")).unwrap(), b"mine");
+    std::fs::remove_file(folder.join("ctl")).unwrap();
+    let _server = Running::serve(&folder, &["-s", "ctl", "--no-flash", "-m", "64"]);
+    undone(
+        &ctl(&folder, &["drain", "--within", "5s"]),
+        "this is no server's ctl socket: ERROR",
+    );
+    let code = ctl(&folder, &["drain", "--within", "0"]).status.code();
+    assert_eq!(code, Some(2));
+}
+
+/// Clients that say nothing, half a line or too much keep nobody from asking.
+#[test]
+fn idle_clients_make_room() {
+    let folder = Scratch::new();
+    let server = Running::serve(&folder, &DRAM);
+    let clients: Vec<UnixStream> = (0..40)
+        .map(|_| {
+            let mut client = UnixStream::connect(folder.join("ctl")).unwrap();
+            // The oldest ones are closed as others come.
+            let _ = client.write_all(b"stat");
+            client
+        })
+        .collect();
+    assert_eq!(status(&folder)["pid"], server.child.id());
+    drop(clients);
+    for request in [
+        "x".repeat(10_000),
+        "status now\n".to_owned(),
+        "\n".to_owned(),
+    ] {
+        let mut client = UnixStream::connect(folder.join("ctl")).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("no "), "{request}: {answer}");
+    }
+    assert_eq!(status(&folder)["state"], "serving");
+}

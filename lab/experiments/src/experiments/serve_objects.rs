@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Do large values go between flash and the socket at the device's rate, and leave DRAM to small
+//! items?
+//!
+//! Expected shape: a value goes through a window of frames. So a GET of 1 MiB is as fast as the
+//! device, and its first byte leaves after one piece of 64 KiB was read. No small item leaves DRAM
+//! for it. A SET goes to flash as it arrives.
+//!
+//! *Rates.* The device's rate is fio's, with blocks of the value's size and direct I/O, before each
+//! round: random reads on senko's own flash file, sequential writes on a file that is as large as
+//! the data and was written once. If a core is full before the device is, the rate of GETs is
+//! compared with a minimal server's (`lab/experiments/examples/floor.rs`), which reads each value
+//! with one read, checks nothing, and serves the same clients in its turn. SETs are measured after
+//! the log has come round. Extstore answers a part of its GETs from DRAM, and these count for it.
+//!
+//! *First byte.* A plain client takes the time from sending a `get` until the first bytes arrive.
+//! The floor is the median of fio's reads of one piece plus the median of the same client's GETs of
+//! small items in DRAM.
+//!
+//! *DRAM.* A server's DRAM is full of small items. Large values are read once each; what leaves
+//! DRAM meanwhile is counted. Then small items are read by Zipf's law, alone and beside large GETs.
+//! The large values of a round are read once. A second figure reads them again and again, so that
+//! they come to DRAM by the rule that all items follow.
+//!
+//! *Memory.* Many connections read values of 32 MiB at once.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use senko_io::PAGE_SIZE;
+use senko_workload::{KeySpace, Popularity};
+
+use crate::rig::fio::{self, Job, Reads};
+use crate::rig::probe::on_core;
+use crate::rig::series::{COLUMNS, Contender, take_turn};
+use crate::rig::traffic::{self, ZIPF};
+use crate::rig::{
+    Bench, Items, Load, Rounds, Series, Server, Spec, Steps, Window, median, over, process, some,
+};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
+
+const KEY: usize = 16;
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const CONNECTIONS: usize = 16;
+/// Bytes of a small value.
+const SMALL: usize = 1000;
+/// A piece of a large record (`crates/cache/src/record/pieces.rs`).
+const PIECE: u64 = 64 << 10;
+/// A minimal server that takes this much of its core is bound by it, and not by the device.
+const FULL_PERCENT: f64 = 95.0;
+/// Bytes a second at which extstore is filled. At a higher rate it drops items.
+const EXTSTORE_FILL: f64 = 48e6;
+/// GETs of a round by the client that waits for the first byte.
+const FIRST_BYTES: u64 = 200;
+/// Readers of values of 32 MiB.
+const READERS: usize = 256;
+/// The large values of each round beside small items.
+const BESIDE: [&str; 3] = ["beside-a", "beside-b", "beside-c"];
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "serve-objects",
+    paper: Paper::Design,
+    source: "design question: large values; paper B, section 3.3 (direct transfer)",
+    text: "large values against the device's rate and extstore's, their first byte, and what they take from small items in DRAM",
+    sentences: &[],
+    bars: &[
+        Bar::more("get1m_over_fio", 0.85, 0.97),
+        Bar::more("get256k_over_extstore", 1.3, 2.0),
+        Bar::more("get1m_over_extstore", 1.5, 2.5),
+        Bar::less("first_byte_over_floor", 1.5, 1.2),
+        Bar::less("cpu_per_gib_over_nginx", 1.5, 1.15),
+        Bar::less("item_memory_taken", 0.0, 0.0),
+        Bar::more("dram_hit_ratio_beside", 0.99, 1.0),
+        Bar::more("put1m_over_fio", 0.7, 0.9),
+        Bar::less("rss_over_cap", 1.05, 1.0),
+    ],
+    run: Measure::OnBench(run),
+};
+
+fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    let mut run = Run {
+        memory: bench.scaled(256 << 20, 1 << 30),
+        data: bench.scaled(1 << 30, 10 << 30),
+        rounds: bench.scaled(3, 10),
+        window: Duration::from_secs(bench.scaled(1, 3)),
+        steps: Steps::new(progress, 17),
+        table: Table::new("Medians of the rounds", &COLUMNS),
+        outcome,
+        bench,
+    };
+    run.outcome.setting("memory_bytes", run.memory);
+    run.outcome.setting("data_bytes", run.data);
+    run.outcome.setting("rounds", run.rounds);
+    run.outcome.setting("window_seconds", run.window.as_secs());
+    run.outcome.setting("connections", CONNECTIONS);
+    run.outcome.setting("fio", fio::version().ok());
+    let ended = run.values(MIB, "1m");
+    let keys = [
+        "get1m_over_fio",
+        "get1m_over_extstore",
+        "first_byte_over_floor",
+        "put1m_over_fio",
+    ];
+    run.outcome.part(&keys, ended);
+    let ended = run.values(256 * KIB, "256k");
+    run.outcome.part(&["get256k_over_extstore"], ended);
+    let ended = run.dram();
+    let keys = ["item_memory_taken", "dram_hit_ratio_beside"];
+    run.outcome.part(&keys, ended);
+    let ended = run.readers();
+    run.outcome.part(&["rss_over_cap"], ended);
+    let nginx = "the lab does not start nginx yet";
+    run.outcome.miss("cpu_per_gib_over_nginx", nginx);
+    run.outcome.tables.push(run.table);
+    Ok(())
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    memory: u64,
+    /// Bytes of the large values.
+    data: u64,
+    rounds: usize,
+    window: Duration,
+    steps: Steps<'a>,
+    outcome: &'a mut Outcome,
+    table: Table,
+}
+
+/// A figure of one contender over fio's rate in each round.
+fn over_fio(series: &Series, fio: &Result<Vec<Reads>, String>, of: fn(&Window) -> f64) -> Rounds {
+    let fio = fio.as_ref().map_err(Clone::clone)?;
+    let rounds = series.windows.iter().zip(fio);
+    some(rounds.map(|(window, fio)| of(window) / fio.per_second))
+        .ok_or_else(|| series.figure(of).err().unwrap_or_default())
+}
+
+/// GETs that were answered from DRAM, over all GETs of the load. Large values that others read
+/// meanwhile come from flash, and cancel out.
+fn dram_hits(window: &Window) -> f64 {
+    (window.grown("get_hits") - window.grown("flash_hits")) / window.step.counts.reads as f64
+}
+
+/// Items that have left DRAM so far: lost, written to flash, or there already.
+fn left_dram(server: &Server) -> Result<f64> {
+    let stats = server.stats()?;
+    let names = ["evictions", "flash_demotions", "flash_demotions_clean"];
+    Ok(names.iter().filter_map(|name| stats.get(*name)).sum())
+}
+
+/// Sends a `get` and returns the time until the first bytes of the answer, in microseconds. Reads
+/// the answer to its end.
+fn first_byte(stream: &mut TcpStream, key: &[u8], buffer: &mut [u8]) -> Result<f64> {
+    let request = [b"get ", key, b"\r\n"].concat();
+    let start = Instant::now();
+    stream.write_all(&request)?;
+    let mut got = stream.read(buffer)?;
+    let us = start.elapsed().as_secs_f64() * 1e6;
+    let head = buffer[..got].split(|&byte| byte == b'\n').next();
+    let head = String::from_utf8_lossy(head.unwrap_or_default()).into_owned();
+    let words: Vec<&str> = head.trim_end().split(' ').collect();
+    let ["VALUE", _, _, len] = words[..] else {
+        return Err(anyhow!("the server answered \"{head}\" to a get"));
+    };
+    let whole = head.len() + 1 + len.parse::<usize>()? + "\r\nEND\r\n".len();
+    while got < whole {
+        let more = stream.read(buffer)?;
+        ensure!(more > 0, "the server closed the connection");
+        got += more;
+    }
+    Ok(us)
+}
+
+impl Run<'_> {
+    /// Starts a contender and fills it, not faster than `rate` items a second.
+    fn start(&mut self, spec: Result<Spec, String>, items: &Items, rate: Option<f64>) -> Contender {
+        let spec = spec?;
+        self.steps.next(&format!("filling {}", spec.name));
+        let server = self.bench.start(&spec, self.outcome).reason()?;
+        traffic::fill(self.bench, &server, items, rate).reason()?;
+        if rate.is_some() {
+            traffic::mend(self.bench, &server, items).reason()?;
+        }
+        Ok(server)
+    }
+
+    /// A job of fio on a file of the scratch folder.
+    fn fio(
+        &self,
+        job: fn(&Job<'_>) -> Result<Reads, String>,
+        (file, span): (&str, u64),
+        (block, depth): (u64, u32),
+    ) -> Result<Reads, String> {
+        job(&Job {
+            file: &self.bench.scratch.path(file),
+            span,
+            block,
+            depth,
+            time: self.window,
+            core: self.bench.server_core(),
+        })
+    }
+
+    /// Rounds of fio and the contenders, in turns.
+    fn turns(
+        &mut self,
+        contenders: &[(&str, &Contender)],
+        items: &Items,
+        load: &Load,
+        fio: impl Fn(&Self) -> Result<Reads, String>,
+    ) -> (Vec<Series>, Result<Vec<Reads>, String>) {
+        let what = format!("{:.0} % GETs", load.gets * 100.0);
+        let mut all = Series::of(contenders, &what);
+        let mut device = Ok(Vec::new());
+        for round in 0..self.rounds {
+            device = device.and_then(|mut rounds| {
+                rounds.push(fio(self)?);
+                Ok(rounds)
+            });
+            let load = load.clone().round(round);
+            take_turn(self.bench, contenders, items, &load, self.window, &mut all);
+        }
+        for series in &all {
+            self.table.row(series.row());
+        }
+        (all, device)
+    }
+
+    /// Values of one size beside fio and extstore.
+    fn values(&mut self, value: usize, size: &str) -> Result<()> {
+        let items = Items::fixed(self.data / value as u64, KEY, value);
+        let room = self.data / 2 * 3;
+        self.bench.scratch.need(2 * room)?;
+        let (name, rival) = (format!("senko-{size}"), format!("extstore-{size}"));
+        let senko = self.bench.on_flash(&name, self.memory, room);
+        let senko = self.start(Ok(senko), &items, None);
+        // By default its largest item is 1 MiB with its head.
+        let extstore = self.bench.extstore(&rival, self.memory, room);
+        let extstore = extstore.map(|spec| spec.with(&["-I", "2m"]));
+        let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL / value as f64));
+        self.steps.next(&format!("GETs of {size}"));
+        let file = format!("{name}.flash");
+        let path = self.bench.scratch.path(&file);
+        let pages = self.data / PAGE_SIZE as u64;
+        let floor = self.bench.floor("floor", (&path, pages), value);
+        let floor = floor.and_then(|spec| spec.start(&self.bench.scratch).reason());
+        let block = value as u64;
+        let (all, device) = self.turns(
+            &[(&name, &senko), (&rival, &extstore), ("floor", &floor)],
+            &items,
+            &Load::gets(CONNECTIONS),
+            |run| {
+                let of = (&*file, run.data);
+                run.fio(fio::random_reads, of, (block, CONNECTIONS as u32))
+            },
+        );
+        let flash = Window::flash_hits_per_second;
+        let outcome = &mut self.outcome;
+        let floor_over_fio = over_fio(&all[2], &device, Window::hits_per_second);
+        let over_device = over_fio(&all[0], &device, flash);
+        let over_least = over_device.and_then(|rounds| {
+            let floor = floor_over_fio.clone()?;
+            let full = all[2].windows.iter().map(|window| {
+                let percent = Window::server_percent(window);
+                percent >= FULL_PERCENT
+            });
+            let least = floor
+                .iter()
+                .zip(full)
+                .map(|(floor, full)| if full { floor.min(1.0) } else { 1.0 });
+            Ok(rounds
+                .iter()
+                .zip(least)
+                .map(|(get, least)| get / least)
+                .collect::<Vec<_>>())
+        });
+        outcome.put(format!("get{size}_over_fio"), over_least);
+        outcome.put(format!("get{size}_floor_over_fio"), floor_over_fio);
+        drop(floor);
+        outcome.put(
+            format!("get{size}_over_extstore"),
+            over(&all[0], &all[1], Window::hits_per_second),
+        );
+        let share = format!("get{size}_server_percent");
+        outcome.put(share, all[0].figure(Window::server_percent));
+        drop(extstore);
+        if value == MIB {
+            let senko = senko.map_err(|why| anyhow!(why))?;
+            let figure = self.first_bytes(&senko, &items, &file);
+            self.outcome.put("first_byte_over_floor", figure.reason());
+            self.puts(senko, &items)?;
+        }
+        Ok(())
+    }
+
+    /// The time to the first byte over the device's read of a piece and a DRAM hit, in each round.
+    fn first_bytes(&mut self, senko: &Server, items: &Items, file: &str) -> Result<Vec<f64>> {
+        self.steps.next("first bytes");
+        let hot = Items {
+            prefix: "hot",
+            ..Items::fixed(FIRST_BYTES, KEY, SMALL)
+        };
+        traffic::fill(self.bench, senko, &hot, None)?;
+        let mut stream = TcpStream::connect(senko.address)?;
+        stream.set_nodelay(true)?;
+        let mut buffer = vec![0; MIB];
+        let mut ask = |items: &Items, keys: &mut dyn Iterator<Item = u64>| -> Result<f64> {
+            let space = KeySpace::new(items.prefix, items.key, items.keys)?;
+            let mut times = Vec::new();
+            for number in keys {
+                let mut key = Vec::new();
+                space.append(number, &mut key);
+                times.push(first_byte(&mut stream, &key, &mut buffer)?);
+            }
+            median(times).context("there was no key")
+        };
+        let mut ratios = Vec::new();
+        let mut sums = [Vec::new(), Vec::new(), Vec::new()];
+        for round in 0..self.rounds as u64 {
+            let read = self
+                .fio(fio::random_reads, (file, self.data), (PIECE, 1))
+                .map_err(|why| anyhow!(why))?;
+            // Spread over the file, each round others.
+            let step = items.keys / FIRST_BYTES;
+            let mut far = (0..FIRST_BYTES).map(|n| n * step + round % step.max(1));
+            let (large, hit) = on_core(self.bench.load_core(), || {
+                Ok::<_, anyhow::Error>((ask(items, &mut far)?, ask(&hot, &mut (0..hot.keys))?))
+            })??;
+            ratios.push(large / (read.p50_us + hit));
+            for (sum, us) in sums.iter_mut().zip([large, read.p50_us, hit]) {
+                sum.push(us);
+            }
+        }
+        let names = ["first_byte_us", "fio_piece_us", "dram_hit_us"];
+        for (name, us) in names.into_iter().zip(sums) {
+            self.outcome.rounds(name, us);
+        }
+        Ok(ratios)
+    }
+
+    /// SETs beside fio's sequential writes.
+    fn puts(&mut self, senko: Server, items: &Items) -> Result<()> {
+        self.steps.next("SETs, until the log has come round");
+        traffic::fill(self.bench, &senko, items, None)?;
+        self.steps.next("SETs of 1m");
+        let senko = Ok(senko);
+        let load = Load {
+            gets: 0.0,
+            ..Load::gets(CONNECTIONS)
+        };
+        let (all, device) = self.turns(&[("senko-1m", &senko)], items, &load, |run| {
+            let job = (MIB as u64, CONNECTIONS as u32);
+            run.fio(fio::sequential_writes, ("writes.fio", run.data), job)
+        });
+        let figure = over_fio(&all[0], &device, Window::done_per_second);
+        self.outcome.put("put1m_over_fio", figure);
+        drop(std::fs::remove_file(self.bench.scratch.path("writes.fio")));
+        Ok(())
+    }
+
+    /// Large GETs beside small items that fill DRAM.
+    fn dram(&mut self) -> Result<()> {
+        let large = |prefix, bytes: u64| Items {
+            prefix,
+            ..Items::fixed(bytes / MIB as u64, KEY, MIB)
+        };
+        let once = large("once", self.data);
+        let beside = BESIDE.map(|prefix| large(prefix, self.data / 4));
+        let small = Items::fixed(2 * self.memory / SMALL as u64, KEY, SMALL);
+        let room = self.data * 5 / 2 + 4 * self.memory;
+        self.bench.scratch.need(room)?;
+        let spec = self.bench.on_flash("senko-beside", self.memory, room);
+        let server = self.start(Ok(spec), &once, None);
+        let server = server.map_err(|why| anyhow!(why))?;
+        for items in &beside {
+            traffic::fill(self.bench, &server, items, None)?;
+        }
+        traffic::fill_fast(self.bench, &server, &small)?;
+        // Writes of the fill may still be under way.
+        let mut left = left_dram(&server)?;
+        let settled = Instant::now();
+        loop {
+            thread::sleep(Duration::from_millis(200));
+            let now = left_dram(&server)?;
+            if now == left || settled.elapsed() > Duration::from_secs(10) {
+                break;
+            }
+            left = now;
+        }
+        self.steps.next("large GETs, each once");
+        let sweep = Load {
+            popularity: Popularity::Sequential,
+            ..Load::gets(CONNECTIONS)
+        };
+        let (items, left) = (server.stat("dram_items")?, left_dram(&server)?);
+        let window = traffic::measure_requests(self.bench, &server, &once, &sweep, once.keys)?;
+        let taken = left_dram(&server)? - left;
+        self.outcome.bar("item_memory_taken", taken);
+        self.outcome.setting("dram_items_before", items);
+        let now = server.stat("dram_items")?;
+        self.outcome.setting("dram_items_after", now);
+        self.row("large GETs, each once", &[window]);
+
+        self.steps.next("small GETs, alone and beside");
+        let zipf = Load {
+            popularity: ZIPF,
+            ..Load::gets(CONNECTIONS)
+        };
+        let time = 2 * self.window;
+        traffic::measure(self.bench, &server, &small, &zipf.clone().round(99), time)?;
+        for (key, uniform) in [("", false), ("_repeated", true)] {
+            let (mut alone, mut with) = (Vec::new(), Vec::new());
+            for round in 0..=BESIDE.len() {
+                let load = zipf.clone().round(round + 10 * usize::from(uniform));
+                let small_gets = || traffic::measure(self.bench, &server, &small, &load, time);
+                alone.push(small_gets()?);
+                let Some(items) = beside.get(round) else {
+                    break;
+                };
+                let large = Load {
+                    rate: Some(items.keys as f64 / time.as_secs_f64()),
+                    popularity: match uniform {
+                        true => Popularity::Uniform,
+                        false => Popularity::Sequential,
+                    },
+                    ..sweep.clone()
+                };
+                let (beside, flood) = thread::scope(|scope| {
+                    let flood = scope.spawn(|| {
+                        traffic::measure_requests(self.bench, &server, items, &large, items.keys)
+                    });
+                    (small_gets(), flood.join())
+                });
+                let flood = flood.map_err(|_| anyhow!("a thread of the experiment panicked"))??;
+                ensure!(flood.found() > 0.9, "the large values were not there");
+                with.push(beside?);
+            }
+            let around = alone.windows(2).map(|two| {
+                let [before, after] = [&two[0], &two[1]].map(dram_hits);
+                (before + after) / 2.0
+            });
+            let ratios = with.iter().map(dram_hits).zip(around);
+            let figure = ratios.map(|(with, alone)| with / alone).collect();
+            let key = format!("dram_hit_ratio_beside{key}");
+            self.outcome.rounds(&key, figure);
+            self.row("small GETs alone", &alone);
+            self.row(&key, &with);
+        }
+        Ok(())
+    }
+
+    /// Peak memory while many read values of 32 MiB.
+    fn readers(&mut self) -> Result<()> {
+        let items = Items::fixed(self.data / (32 * MIB) as u64 / 2, KEY, 32 * MIB);
+        let room = self.data * 2;
+        self.bench.scratch.need(room)?;
+        let spec = self.bench.on_flash("senko-32m", self.memory, room);
+        let server = self.start(Ok(spec), &items, None);
+        let server = server.map_err(|why| anyhow!(why))?;
+        self.steps.next("readers of 32 MiB");
+        let load = Load::gets(READERS);
+        let gets = 2 * READERS as u64;
+        let window = traffic::measure_requests(self.bench, &server, &items, &load, gets)?;
+        ensure!(
+            window.step.counts.hits == gets,
+            "{} of {gets} GETs of 32 MiB found their value",
+            window.step.counts.hits
+        );
+        self.row("256 readers of 32 MiB", &[window]);
+        let peak = process::memory(server.pid())?.peak;
+        let ratio = peak as f64 / self.memory as f64;
+        self.outcome.bar("rss_over_cap", ratio);
+        Ok(())
+    }
+
+    fn row(&mut self, what: &str, windows: &[Window]) {
+        self.table.row(Series::row_of("senko", what, windows));
+    }
+}
