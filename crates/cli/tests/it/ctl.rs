@@ -33,8 +33,10 @@ fn draining(folder: &Scratch, within: &str) -> Child {
     start(folder, format!("ctl --socket ctl drain --within {within}"))
 }
 
-/// Waits until the server turns newcomers away.
-fn turned_away(server: &Running) {
+/// Waits until the server drains and turns newcomers away. A newcomer that comes before that would
+/// be one of the clients that the drain waits for.
+fn turned_away(server: &Running, folder: &Scratch) {
+    wait_for(|| (status(folder)["state"] == "draining").then_some(()));
     wait_for(|| {
         let mut stream = connect(server.port);
         // It may be closed before the request has come.
@@ -132,7 +134,7 @@ fn a_drain_waits_for_clients_and_stops_the_server() {
     let mut stream = server.connect();
     ask(&mut stream, "set a 0 0 1\r\nx\r\n", "STORED\r\n");
     let child = draining(&folder, "1h");
-    turned_away(&server);
+    turned_away(&server, &folder);
     assert_eq!(
         ask(&mut stream, "get a\r\n", "END\r\n"),
         "VALUE a 0 1\r\nx\r\nEND\r\n"
@@ -191,7 +193,7 @@ fn a_drain_ends_in_time() {
     let mut server = Running::serve(&folder, &DRAM);
     let stream = server.connect();
     let mut child = draining(&folder, "1h");
-    turned_away(&server);
+    turned_away(&server, &folder);
     child.kill().unwrap();
     child.wait().unwrap();
     drop(stream);
@@ -211,7 +213,7 @@ fn a_drain_of_a_server_that_dies_is_not_done() {
     let mut server = Running::serve(&folder, &DRAM);
     let _stream = server.connect();
     let child = draining(&folder, "1h");
-    turned_away(&server);
+    turned_away(&server, &folder);
     server.child.kill().unwrap();
     let output = child.wait_with_output().unwrap();
     let words = ["the server ended before it had done", "does not answer"];

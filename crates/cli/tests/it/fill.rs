@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::ctl::{ctl, status};
 use crate::load_tls::{CERTIFICATE, certificates};
-use crate::process::{Running, SENKO, Scratch, ask, have, run, text, user_args, wait_for};
+use crate::process::{Running, Scratch, ask, have, text, user_args, wait_for};
 
 const DRAM: [&str; 5] = ["-p", "0", "--no-flash", "-m", "64"];
 const CTL: [&str; 2] = ["--ctl", "ctl"];
