@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko plan`: DRAM and flash to buy for a cache, from a trace of keys or a number of items.
+//! `senko plan`: DRAM and flash to buy for a cache, from a trace of keys or a number of items; and
+//! what a store or a DBM writes to its drive.
 
+mod engine; // what an engine writes
 mod ratios; // flash for each byte of DRAM
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
@@ -16,6 +19,7 @@ use senko_plan::curve::tiers::Machine;
 use senko_plan::curve::{self, Curve, FOLLOWED, HIT_RATIO_ERROR, WRITTEN_ERROR};
 use senko_plan::ratios::Premises;
 use senko_plan::requests::from_trace;
+use senko_plan::wear::Engine;
 use senko_plan::{Table, short};
 use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
@@ -30,7 +34,9 @@ use crate::units::Policy;
 const DAY: f64 = 86_400.0;
 /// Years that a drive must last.
 const YEARS: f64 = 5.0;
-/// The share of requests to be found in DRAM, if no other is asked for.
+/// The share of requests to be found, if no other is asked for.
+const HIT: f64 = 0.8;
+/// The same in DRAM.
 const DRAM_HIT: f64 = 0.5;
 /// Bytes of all items, at most: an exabyte.
 const MOST_BYTES: f64 = 1e18;
@@ -50,12 +56,17 @@ const PLACED: u64 = 4096;
     senko plan --items 100m --bytes 1000 --rate 50000\n      \
       keys as Zipf has them\n  \
     senko plan keys.trace.gz --hit 90% --dram-price 4 --flash-price 0.1\n  \
+    senko plan --engine dbm --items 10m --bytes 200 --rate 2000 --drive 1t\n      \
+      what a database writes, and how long its drive lives\n  \
     senko plan --ratios --paper\n      \
       flash for each byte of DRAM by price, machine and index (paper A, 8)\n\n\
     Hits and writes are those of small simulations of both tiers of senko serve, with a part of the items. Hits are counted over the gets of a trace; each miss is stored, and each set.")]
 pub struct PlanArgs {
     /// A trace of keys, compressed or not
     trace: Option<PathBuf>,
+    /// What keeps the items: cache, the server; store or dbm, an engine that keeps all of them
+    #[arg(long, value_name = "NAME", default_value = "cache")]
+    engine: EngineName,
     /// Without a trace: how many items there are
     #[arg(long, value_name = "N", value_parser = count::<u64>, conflicts_with = "trace")]
     items: Option<u64>,
@@ -65,15 +76,15 @@ pub struct PlanArgs {
     /// Without a trace: the exponent of Zipf's law; 0 draws all items alike
     #[arg(long, value_name = "FACTOR", value_parser = exponent, default_value_t = 0.99, conflicts_with = "trace")]
     zipf: f64,
-    /// Which items leave first: s3-fifo, the default of senko serve, or lru
-    #[arg(long, value_name = "POLICY", default_value = "s3-fifo")]
-    policy: Policy,
-    /// Requests a second
+    /// Which items leave first: s3-fifo, as in senko serve, or lru [default: s3-fifo]
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<Policy>,
+    /// Requests a second; with an engine, puts of items that are there
     #[arg(long, value_name = "RATE", value_parser = some_rate, default_value = "10000")]
     rate: f64,
-    /// The share of requests to be found at all
-    #[arg(long, value_name = "SHARE", value_parser = some_share, default_value = "80%")]
-    hit: f64,
+    /// The share of requests to be found at all [default: 80%]
+    #[arg(long, value_name = "SHARE", value_parser = some_share)]
+    hit: Option<f64>,
     /// The share of requests to be found in DRAM, at most that of --hit; 0 leaves them all to flash
     /// [default: 50%, or --hit where that is less]
     #[arg(long, value_name = "SHARE", value_parser = share)]
@@ -93,9 +104,18 @@ pub struct PlanArgs {
     /// Bytes that the drive writes to its flash for each byte of the host
     #[arg(long, value_name = "FACTOR", value_parser = quantity, default_value_t = 1.2)]
     write_amplification: f64,
+    /// With an engine: puts that become durable together
+    #[arg(long, value_name = "N", value_parser = crate::units::at_least_one::<u64>)]
+    batch: Option<u64>,
+    /// With an engine: bytes of the drive; as many as the file has, if not given
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of)]
+    drive: Option<u64>,
+    /// With --engine dbm: bytes of DRAM for pages [default: 64m]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of)]
+    cache: Option<u64>,
     /// Instead of a plan, print how much flash goes with a byte of DRAM: by price, by what a
     /// machine holds, and by the index for items of several sizes
-    #[arg(long, conflicts_with_all = ["trace", "items", "bytes", "zipf", "policy", "rate", "hit",
+    #[arg(long, conflicts_with_all = ["engine", "trace", "items", "bytes", "zipf", "policy", "rate", "hit",
         "dram_hit", "cycles", "write_amplification"])]
     ratios: bool,
     /// With --ratios: the prices, the machine and the index of paper A (2012)
@@ -112,6 +132,62 @@ pub struct PlanArgs {
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
+}
+
+/// What keeps the items.
+#[derive(Clone, Copy, Debug)]
+struct EngineName(Option<Engine>);
+
+impl FromStr for EngineName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cache" => Ok(EngineName(None)),
+            "store" => Ok(EngineName(Some(Engine::Store))),
+            "dbm" => Ok(EngineName(Some(Engine::Dbm))),
+            _ => Err(format!("no engine {text:?}: use cache, store or dbm")),
+        }
+    }
+}
+
+impl PlanArgs {
+    /// Refuses options that do not belong to what keeps the items.
+    fn check_engine(&self) -> Result<()> {
+        let (of_cache, of_engines) = (
+            [
+                ("a trace", self.trace.is_some()),
+                ("--policy", self.policy.is_some()),
+                ("--hit", self.hit.is_some()),
+                ("--dram-hit", self.dram_hit.is_some()),
+                ("--dram-price", self.dram_price.is_some()),
+                ("--flash-price", self.flash_price.is_some()),
+                ("--index-bits", self.index_bits.is_some()),
+            ],
+            [
+                ("--batch", self.batch.is_some()),
+                ("--drive", self.drive.is_some()),
+                ("--cache", self.cache.is_some()),
+            ],
+        );
+        let given = |options: &[(&'static str, bool)]| {
+            let given = options.iter().find(|(_, given)| *given);
+            given.map(|(name, _)| *name)
+        };
+        match self.engine.0 {
+            None => match given(&of_engines) {
+                Some(name) => bail!("{name} is for --engine store or dbm"),
+                None => Ok(()),
+            },
+            Some(engine) => match given(&of_cache) {
+                Some(name) => bail!("{name} is for a cache: an engine keeps all items"),
+                None if engine == Engine::Store && self.cache.is_some() => {
+                    bail!("--cache is for --engine dbm: the store's cache saves no writes")
+                }
+                None => Ok(()),
+            },
+        }
+    }
 }
 
 /// A share that is not 0.
@@ -147,34 +223,66 @@ fn exponent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A server of one size.
-struct Row {
-    dram: f64,
-    flash: f64,
-    hit: f64,
+/// What a drive is given, and how long it lives.
+struct Writes {
     /// By the host; data sheets rate drives by these.
     host_a_day: f64,
     /// By the drive, to its cells.
     written_a_day: f64,
     /// `None` if nothing is written, or for more than [`LONGEST_YEARS`].
     years: Option<f64>,
+}
+
+impl Writes {
+    /// Those to a drive of so many bytes.
+    fn of(host_a_day: f64, drive: f64, args: &PlanArgs) -> Writes {
+        let written_a_day = host_a_day * args.write_amplification;
+        Writes {
+            host_a_day,
+            written_a_day,
+            years: (written_a_day > 0.0)
+                .then(|| drive * args.cycles / written_a_day / 365.0)
+                .filter(|years| *years <= LONGEST_YEARS),
+        }
+    }
+
+    /// Bytes written to the flash's cells in [`YEARS`].
+    fn endurance(&self) -> f64 {
+        self.written_a_day * 365.0 * YEARS
+    }
+
+    /// Why there is no number of years.
+    fn years_missing(&self) -> Option<&'static str> {
+        match self.years {
+            Some(_) => None,
+            None if self.written_a_day > 0.0 => Some(LONG),
+            None => Some("nothing is written"),
+        }
+    }
+
+    /// The life for people.
+    fn life(&self) -> String {
+        self.years.map_or(LONG.to_owned(), show_years)
+    }
+}
+
+/// A server of one size.
+struct Row {
+    dram: f64,
+    flash: f64,
+    hit: f64,
+    writes: Writes,
     price: f64,
 }
 
 impl Row {
     fn of(served: &Served, args: &PlanArgs, premises: &Premises) -> Row {
         let Machine { dram, index, flash } = served.machine;
-        let host_a_day = served.written * args.rate * DAY;
-        let written_a_day = host_a_day * args.write_amplification;
         Row {
             dram: dram + index,
             flash,
             hit: served.hits,
-            host_a_day,
-            written_a_day,
-            years: (written_a_day > 0.0)
-                .then(|| flash * args.cycles / written_a_day / 365.0)
-                .filter(|years| *years <= LONGEST_YEARS),
+            writes: Writes::of(served.written * args.rate * DAY, flash, args),
             price: price(premises, dram + index, flash),
         }
     }
@@ -221,29 +329,34 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     if args.bytes == 0 {
         bail!("--bytes 0: items without bytes need no cache");
     }
+    args.check_engine()?;
+    if let Some(engine) = args.engine.0 {
+        return engine::main(args, engine);
+    }
+    let hit = args.hit.unwrap_or(HIT);
     if let Some(dram) = args.dram_hit
-        && dram > args.hit
+        && dram > hit
     {
         bail!(
             "--dram-hit {}% is more than the {}% of --hit",
             dram * 100.0,
-            args.hit * 100.0
+            hit * 100.0
         );
     }
     let population = Population::of(args)?;
     let Population { curve, sizes, .. } = &population;
-    let policy = match args.policy.0 {
-        PolicyKind::Lru => curve::Policy::Lru,
-        PolicyKind::S3Fifo => curve::Policy::S3Fifo,
+    let policy = match args.policy.map(|policy| policy.0) {
+        Some(PolicyKind::Lru) => curve::Policy::Lru,
+        Some(PolicyKind::S3Fifo) | None => curve::Policy::S3Fifo,
     };
     let size = |item: usize| sizes[item.min(sizes.len() - 1)];
     let of_item = premises.index_bits / 8.0;
     let mut servers = Servers::new(curve, policy, size, (population.unit, of_item));
-    let dram_hit = args.dram_hit.unwrap_or(DRAM_HIT.min(args.hit));
-    let Some(served) = servers.least_of(args.hit, dram_hit) else {
+    let dram_hit = args.dram_hit.unwrap_or(DRAM_HIT.min(hit));
+    let Some(served) = servers.least_of(hit, dram_hit) else {
         bail!(
             "no cache finds {} % of these requests: with room for all it is {:.2} %, since a trace begins with an empty cache; ask for less with --hit",
-            (args.hit * 1e8).round() / 1e6,
+            (hit * 1e8).round() / 1e6,
             curve.hit_ratio(u64::MAX) * 100.0
         );
     };
@@ -253,7 +366,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     // DRAM finds everything that is asked for.
     let alone = flash == 0.0;
     servers.search_roughly(ROUGHLY);
-    let bounds = Bounds::of(&servers, &served, (args.hit, dram_hit), row);
+    let bounds = Bounds::of(&servers, &served, (hit, dram_hit), row);
     // Where requests go in a loop, a few bytes less may find hardly anything.
     let smaller = servers.of(dram * (1.0 - LESS), flash * (1.0 - LESS)).hits;
     let cliff = match served.hits - smaller > CLIFF {
@@ -264,14 +377,13 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         ),
         false => String::new(),
     };
-    // Bytes written to the flash's cells.
-    let endurance = chosen.written_a_day * 365.0 * YEARS;
+    let endurance = chosen.writes.endurance();
     let drive = (endurance / args.cycles).max(flash);
     let lasting = price(&premises, chosen.dram, drive);
     let all_in_dram = match alone {
         true => served,
         false => servers
-            .least_of(args.hit, args.hit)
+            .least_of(hit, hit)
             .unwrap_or_else(|| servers.of(servers.dram_for_all(), 0.0)),
     };
     let all_in_dram = row(&all_in_dram).price;
@@ -283,8 +395,9 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let mut out = crate::out::stdout();
     if args.json {
         let show = |row: &Row| {
-            json!({ "flash_bytes": row.flash, "hit_ratio": row.hit, "host_bytes_a_day": row.host_a_day, "written_bytes_a_day": row.written_a_day,
-                "years": row.years, "years_missing": row.years_missing(), "price": row.price })
+            let writes = &row.writes;
+            json!({ "flash_bytes": row.flash, "hit_ratio": row.hit, "host_bytes_a_day": writes.host_a_day, "written_bytes_a_day": writes.written_a_day,
+                "years": writes.years, "years_missing": writes.years_missing(), "price": row.price })
         };
         let line = json!({
             "items": curve.objects, "footprint_bytes": population.bytes, "followed_share": curve.share,
@@ -307,8 +420,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         table.row(vec![
             bytes(row.flash),
             format!("{:.1} %", row.hit * 100.0),
-            bytes(row.host_a_day),
-            row.life(),
+            bytes(row.writes.host_a_day),
+            row.writes.life(),
             money(row.price),
         ]);
     }
@@ -343,11 +456,11 @@ pub fn main(args: &PlanArgs) -> Result<()> {
              for {YEARS:.0} years: a drive of {}, or one rated for {} of writes",
             bytes(chosen.flash),
             within(bounds.flash),
-            bytes(chosen.host_a_day),
+            bytes(chosen.writes.host_a_day),
             within(bounds.host_a_day),
-            bytes(chosen.written_a_day),
+            bytes(chosen.writes.written_a_day),
             short(args.rate),
-            chosen.life(),
+            chosen.writes.life(),
             short(args.cycles),
             bytes(drive),
             bytes(endurance / args.write_amplification),
@@ -414,7 +527,10 @@ impl Bounds {
             };
             // What is written follows from the hits of both.
             let written = servers.of(served.machine.dram, flash);
-            (row(&servers.of(dram, flash)), row(&written).host_a_day)
+            (
+                row(&servers.of(dram, flash)),
+                row(&written).writes.host_a_day,
+            )
         });
         let both = |of: fn(&Row) -> f64| [of(&ends[0].0), of(&ends[1].0)];
         Bounds {
@@ -426,22 +542,6 @@ impl Bounds {
             ],
             price: both(|row| row.price),
         }
-    }
-}
-
-impl Row {
-    /// Why there is no number of years.
-    fn years_missing(&self) -> Option<&'static str> {
-        match self.years {
-            Some(_) => None,
-            None if self.written_a_day > 0.0 => Some(LONG),
-            None => Some("nothing is written"),
-        }
-    }
-
-    /// The life for people.
-    fn life(&self) -> String {
-        self.years.map_or(LONG.to_owned(), show_years)
     }
 }
 
@@ -555,14 +655,10 @@ mod tests {
     /// A cache that holds all its items once had a lifetime of 8219178082.2 years.
     #[test]
     fn a_life_that_is_no_number_has_its_reason() {
-        let row = |years: Option<f64>, written_a_day| Row {
-            dram: 1e9,
-            flash: 1e9,
-            hit: 1.0,
+        let row = |years: Option<f64>, written_a_day| Writes {
             host_a_day: written_a_day,
             written_a_day,
             years,
-            price: 1.0,
         };
         let none = row(None, 0.0);
         assert_eq!(none.life(), "more than 100 years");

@@ -24,6 +24,7 @@ pub mod faulty; // the in-memory device that fails from a seed, both interfaces
 mod file; // a flash file or block device: open, probe, preallocate, lock
 mod file_system; // free space, and whether it is in memory
 pub mod le; // numbers in bytes, little-endian
+pub mod memory; // a file on a disk in memory
 mod net; // listening and connecting
 mod observe; // for tests: a call before each store into shared memory
 mod passed; // sockets that a service manager passes

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to buy for a cache, and what a drive does: the arithmetic of `senko plan` and the
-//! measurement of `senko device`.
+//! What to buy for a cache or an engine, and what a drive does: the arithmetic of `senko plan` and
+//! the measurement of `senko device`.
 //!
 //! [`curve`] computes the hit ratios of caches of all sizes. It runs [`requests`] through models of
 //! eviction policies ([`policies`], [`count`]). [`ratios`] says how much flash goes with a byte of
-//! DRAM, and [`device`] measures a file, a raw device or a simulated drive. The experiments use all
-//! of them too.
+//! DRAM, [`wear`] how much an engine writes, and [`device`] measures a file, a raw device or a
+//! simulated drive. The experiments use all of them too.
 
 #![deny(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod policies; // models of eviction policies
 pub mod count; // runs requests through a policy
 pub mod curve; // hit ratios of all sizes
 pub mod ratios; // flash for each byte of DRAM, by price, machine and index
+pub mod wear; // what a put to an engine costs a drive
 pub mod device; // a device measured: times, queue depths, how it maps pages
 mod table; // results for people
 

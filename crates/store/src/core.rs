@@ -40,6 +40,7 @@ use crate::core::version::{Generation, LogHandle, Version};
 use crate::disk::large::LargeValues;
 use crate::disk::mark::Mark;
 use crate::disk::space::Space;
+use crate::disk::wear::Wear;
 use crate::log::Log;
 use crate::{Hasher, Options, StoreError};
 
@@ -64,6 +65,7 @@ pub(crate) struct Core {
     /// Records that look-ups had to read, if [`Options::cache_bytes`] is not 0.
     pub cache: Option<RecordCache>,
     pub counters: Counters,
+    pub wear: Arc<Wear>,
     pub opened: Opened,
 }
 

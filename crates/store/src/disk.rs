@@ -5,3 +5,4 @@ pub(crate) mod large; // values in extents of their own
 pub(crate) mod mark; // how far the youngest log is durable
 pub(crate) mod space; // which extents are free
 pub(crate) mod superblock; // and the manifest
+pub(crate) mod wear; // bytes put, written and given back

@@ -38,6 +38,7 @@ use crate::disk::large::LargeValues;
 use crate::disk::mark::Mark;
 use crate::disk::space::Space;
 use crate::disk::superblock::{Manifest, OnDevice, Shape, Superblock};
+use crate::disk::wear::{Counted, Wear};
 use crate::log::Log;
 use crate::options::MAX_FROZEN;
 use crate::{Hasher, Options, StoreError};
@@ -72,6 +73,7 @@ pub(crate) fn check_length(meta: &std::fs::Metadata) -> Result<(), StoreError> {
 pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, StoreError> {
     let started = Instant::now();
     let options = options.checked()?;
+    let (device, wear) = Counted::over(device);
     let mut made = false;
     if device.pages() < crate::extent::UNIT_PAGES && !options.read_only && options.create {
         // A file that is too short for a store, and is not the beginning of one, belongs to another
@@ -83,7 +85,7 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
             .grow(crate::extent::UNIT_PAGES)
             .map_err(StoreError::io("growing the file"))?;
     }
-    let (superblock, manifest, space) = match Superblock::find(&*device)? {
+    let (mut superblock, manifest, space) = match Superblock::find(&*device)? {
         OnDevice::Store(superblock, manifest) => {
             if !options.read_only {
                 // A process that was killed may have left this superblock unflushed. A power
@@ -114,7 +116,8 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     let options = superblock.shape.apply(options).checked().map_err(|error| {
         StoreError::damaged(0, format!("the superblock cannot be right: {error}"))
     })?;
-    let mut core = assemble(device, options, superblock, manifest, space);
+    superblock.count_with(&wear);
+    let mut core = assemble(device, options, superblock, manifest, space, wear);
     core.opened.made = made;
     load(&core)?;
     if core.options.read_only {
@@ -159,9 +162,11 @@ pub(crate) fn make(
     shape: Shape,
 ) -> Result<Core, StoreError> {
     let options = shape.apply(options).checked()?;
+    let (device, wear) = Counted::over(device);
     let space = Space::new(Arc::clone(&device), options.max_bytes);
-    let (superblock, manifest) = Superblock::make(&*device, &space, shape)?;
-    let core = assemble(device, options, superblock, manifest, space);
+    let (mut superblock, manifest) = Superblock::make(&*device, &space, shape)?;
+    superblock.count_with(&wear);
+    let core = assemble(device, options, superblock, manifest, space, wear);
     load(&core)?;
     Ok(core)
 }
@@ -181,6 +186,7 @@ fn assemble(
     superblock: Superblock,
     manifest: Manifest,
     space: Arc<Space>,
+    wear: Arc<Wear>,
 ) -> Core {
     let hasher = Hasher::new(superblock.shape.secret);
     let capacity = options.log_bytes * (MAX_FROZEN as u64 + 1);
@@ -201,6 +207,7 @@ fn assemble(
         pace: Pace::new(capacity),
         cache: crate::cache::record_cache::RecordCache::new(options.cache_bytes),
         counters: Counters::default(),
+        wear,
         opened: Opened::default(),
         options,
     }

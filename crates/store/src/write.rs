@@ -284,7 +284,7 @@ impl Core {
             };
             Counters::add(counter, 1);
         }
-        Counters::add(&self.counters.bytes_put, bytes);
+        self.wear.put(bytes);
         if options.durability == Durability::Synced {
             self.sync_frozen_logs()?;
         }

@@ -59,6 +59,7 @@ fn derived(stats: &Stats) -> Vec<(&'static str, Value)> {
     let growing = stats.map_dram_bytes + stats.page_index_dram_bytes;
     ratio("dram_bytes_per_key", growing, stats.live_elements);
     ratio("used_over_live_bytes", stats.block_bytes, stats.live_bytes);
+    ratio("written_over_put", stats.bytes_written, stats.bytes_put);
     out
 }
 
@@ -83,7 +84,6 @@ pub fn stats(args: &StatsArgs) -> Result<bool> {
     let of_the_process = [
         "puts",
         "deletes",
-        "bytes_put",
         "gets",
         "hits",
         "cache_hits",

@@ -355,3 +355,48 @@ fn an_interrupted_command_says_so() {
         drop(writer);
     }
 }
+
+/// The plan of an engine has the years of its drive; options of a cache are refused, and the other
+/// way round.
+#[test]
+fn an_engine_has_a_plan_too() {
+    let folder = Scratch::new();
+    for engine in ["store", "dbm"] {
+        let args = format!("--engine {engine} --bytes 100 --rate 1k --zipf 0");
+        let line: Value = serde_json::from_str(&plan(&folder, &format!("{args} --json"))).unwrap();
+        let at = |name: &str| line[name].as_f64().unwrap();
+        assert_eq!((at("records"), at("records_counted")), (20e3, 20e3));
+        let put = 100.0 * 1000.0 * 86_400.0;
+        assert!((at("put_bytes_a_day") / put - 1.0).abs() < 1e-9, "{line}");
+        let host = at("written_over_put") * put;
+        assert!((at("host_bytes_a_day") / host - 1.0).abs() < 1e-9, "{line}");
+        assert!((at("file_bytes") / (at("file_over_records") * 2e6) - 1.0).abs() < 1e-9);
+        let years = at("drive_bytes") * 3000.0 / at("written_bytes_a_day") / 365.0;
+        assert!((at("years") / years - 1.0).abs() < 1e-9, "{line}");
+        assert_eq!(at("drive_bytes"), at("file_bytes"));
+        // A drive ten thousand times as large lives as much longer.
+        let text = plan(&folder, &format!("{args} --drive 20g"));
+        has(&text, "for a drive of 21.47 GB at 3000 cycles a block");
+        has(&text, "counted with 20000 records");
+    }
+    for (args, why) in [
+        ("--engine dbm --hit 50%", "--hit is for a cache"),
+        ("--engine store --policy lru", "--policy is for a cache"),
+        ("--batch 10", "--batch is for --engine store or dbm"),
+        (
+            "--engine cache --drive 1t",
+            "--drive is for --engine store or dbm",
+        ),
+        ("--engine store --cache 1g", "--cache is for --engine dbm"),
+        ("--engine dbm --drive 100k", "--drive: the file has "),
+        (
+            "--engine dbm --bytes 7",
+            "with an engine an item has 8 to 1048576 bytes",
+        ),
+        ("--engine lsm", "no engine \"lsm\": use cache, store or dbm"),
+        ("--engine dbm --batch 0", "it must be at least 1"),
+    ] {
+        let args = format!("plan --items 20k {args}");
+        has(&refused(SENKO, &folder, &args), why);
+    }
+}

@@ -1,145 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A database on a disk that others fill as well.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use senko_dbm::{Database, DbmError, Durability, Options, Table};
-use senko_io::{Device, IoError, PAGE_SIZE, Tag};
+use senko_io::memory::MemoryDevice;
+use senko_io::{Device, PAGE_SIZE};
 use senko_workload::Rng;
 
 use crate::support::{Model, content, number, quiet};
 
-type PageBytes = Box<[u8]>;
-
-const ENOSPC: i32 = 28;
 /// The fewest pages of a database.
 const LEAST: u64 = 48;
 
-/// A file on a small disk in memory. Pages without storage are holes.
-struct Disk(Mutex<State>);
-
-#[derive(Clone, Default)]
-struct State {
-    pages: Vec<Option<PageBytes>>,
-    /// Pages that the disk has for this file.
-    most: usize,
-    stored: usize,
-}
-
-impl State {
-    fn store(&mut self, page: usize) -> Result<(), IoError> {
-        if self.pages[page].is_none() {
-            if self.stored >= self.most {
-                return Err(IoError::Os(ENOSPC));
-            }
-            self.stored += 1;
-            self.pages[page] = Some(vec![0; PAGE_SIZE].into());
-        }
-        Ok(())
-    }
-
-    fn release(&mut self, page: usize) {
-        if self.pages[page].take().is_some() {
-            self.stored -= 1;
-        }
-    }
-}
-
-impl Disk {
-    fn new(pages: usize) -> Arc<Disk> {
-        let disk = Disk(Mutex::new(State {
-            most: pages,
-            ..State::default()
-        }));
-        disk.grow(LEAST).unwrap();
-        Arc::new(disk)
-    }
-
-    /// Another file takes all that is left.
-    fn take_rest(&self) {
-        let mut state = self.0.lock().unwrap();
-        state.most = state.stored;
-    }
-
-    /// The disk as it is now.
-    fn copy(&self) -> Arc<Disk> {
-        Arc::new(Disk(Mutex::new(self.0.lock().unwrap().clone())))
-    }
-}
-
-impl Device for Disk {
-    fn pages(&self) -> u64 {
-        self.0.lock().unwrap().pages.len() as u64
-    }
-
-    fn grow(&self, pages: u64) -> Result<(), IoError> {
-        let mut state = self.0.lock().unwrap();
-        let before = state.pages.len();
-        if before + state.most - state.stored < pages as usize {
-            return Err(IoError::Os(ENOSPC));
-        }
-        state.pages.resize(pages as usize, None);
-        (before..pages as usize).try_for_each(|page| state.store(page))
-    }
-
-    fn shrink(&self, pages: u64) -> Result<(), IoError> {
-        let mut state = self.0.lock().unwrap();
-        for page in pages as usize..state.pages.len() {
-            state.release(page);
-        }
-        state.pages.truncate(pages as usize);
-        Ok(())
-    }
-
-    fn extent(&self, page: u64) -> Option<std::ops::Range<u64>> {
-        let state = self.0.lock().unwrap();
-        let is_stored = |page: &usize| state.pages[*page].is_some();
-        let first = (page as usize..state.pages.len()).find(is_stored)?;
-        let end = (first..state.pages.len()).find(|page| !is_stored(page));
-        Some(first as u64..end.unwrap_or(state.pages.len()) as u64)
-    }
-
-    fn punch(&self, page: u64, pages: u64, _: Tag) -> Result<bool, IoError> {
-        let mut state = self.0.lock().unwrap();
-        (page..page + pages).for_each(|page| state.release(page as usize));
-        Ok(true)
-    }
-
-    fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
-        let mut state = self.0.lock().unwrap();
-        (page..page + pages).try_for_each(|page| state.store(page as usize))
-    }
-
-    fn read(&self, page: u64, buf: &mut [u8], _: Tag) -> Result<(), IoError> {
-        let state = self.0.lock().unwrap();
-        for (page, bytes) in (page as usize..).zip(buf.chunks_mut(PAGE_SIZE)) {
-            match &state.pages[page] {
-                Some(stored) => bytes.copy_from_slice(stored),
-                None => bytes.fill(0),
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
-        let mut state = self.0.lock().unwrap();
-        for (page, bytes) in (page as usize..).zip(buf.chunks(PAGE_SIZE)) {
-            // SEGMENT-3
-            let stored = state.pages[page].as_mut();
-            stored
-                .expect("no write needs new storage")
-                .copy_from_slice(bytes);
-        }
-        Ok(())
-    }
-
-    fn flush(&self, _: Tag) -> Result<(), IoError> {
-        Ok(())
-    }
-
-    fn discard(&self, _: u64, _: u64, _: Tag) -> Result<(), IoError> {
-        Ok(())
-    }
+/// A new file on a disk of so many pages.
+fn disk_of(pages: u64) -> Arc<MemoryDevice> {
+    let disk = MemoryDevice::new(pages);
+    disk.grow(LEAST).unwrap();
+    disk
 }
 
 /// What fills the disk.
@@ -200,7 +78,7 @@ impl Case {
 
 struct Run {
     case: Case,
-    disk: Arc<Disk>,
+    disk: Arc<MemoryDevice>,
     db: Database,
     table: Table,
     model: Model,
@@ -280,7 +158,7 @@ fn fill_and_empty(seed: u64) {
     let case = Case::draw(&mut rng);
     println!("{seed}: {case:?}");
     let pages = case.mebibytes << 20 >> 12;
-    let disk = Disk::new(pages);
+    let disk = disk_of(pages as u64);
     let db = Database::open_device(Arc::clone(&disk) as _, Run::options(&case)).unwrap();
     let table = db.create_table("t").unwrap();
     let mut run = Run {
@@ -351,7 +229,7 @@ fn a_full_disk_takes_every_delete() {
 fn a_checkpoint_writes_all_or_says_that_there_is_no_room() {
     let mut refused = 0;
     for records in [100, 200, 400, 800, 1600, 3200, 6400, 9600, 12_800] {
-        let disk = Disk::new(16 << 20 >> 12);
+        let disk = disk_of(16 << 20 >> 12);
         let options = Options {
             threads: 0,
             log_bytes: 64 << 20,

@@ -3,12 +3,12 @@
 //! ended.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use senko_dbm::{Database, DbmError, Durability, Options, Table};
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, Tag};
+use senko_io::memory::MemoryDevice;
+use senko_io::{Device, PAGE_SIZE};
 use senko_workload::Rng;
 
 use crate::support::{Model, content, open, plain, quiet, seed};
@@ -92,8 +92,9 @@ fn the_file_stays_near_what_is_live() {
 /// Without a background thread a commit does some of the due work, not all of it.
 #[test]
 fn no_commit_does_all_of_the_work() {
-    let recorder = Counting::over(FaultyDevice::new(16_000, 1));
-    let db = Database::open_device(Arc::clone(&recorder) as _, quiet()).unwrap();
+    let device = MemoryDevice::new(16_000);
+    device.grow(16_000).unwrap();
+    let db = Database::open_device(Arc::clone(&device) as _, quiet()).unwrap();
     let table = db.create_table("t").unwrap();
     // Some 5,500 leaves.
     for part in 0..100u32 {
@@ -108,14 +109,14 @@ fn no_commit_does_all_of_the_work() {
     let mut most = 0;
     let mut all = 0;
     for _ in 0..3000 {
-        recorder.pages.store(0, Ordering::Relaxed);
+        let before = device.written();
         db.run(Durability::Synced, |tx| {
             (0..20).try_for_each(|_| {
                 tx.put(&table, &(rng.below(55_000) as u32).to_be_bytes(), &[2; 400])
             })
         })
         .unwrap();
-        let pages = recorder.pages.load(Ordering::Relaxed);
+        let pages = device.written() - before;
         most = most.max(pages);
         all += pages;
     }
@@ -230,53 +231,12 @@ fn free_segments_give_back_their_storage() {
     check(&db, 950);
 }
 
-/// Counts the pages that are written.
-struct Counting {
-    device: Arc<FaultyDevice>,
-    pages: AtomicU64,
-}
-
-impl Counting {
-    fn over(device: Arc<FaultyDevice>) -> Arc<Counting> {
-        let pages = AtomicU64::new(0);
-        Arc::new(Counting { device, pages })
-    }
-
-    fn count(&self, buf: &[u8]) {
-        let pages = buf.len() / senko_io::PAGE_SIZE;
-        self.pages.fetch_add(pages as u64, Ordering::Relaxed);
-    }
-}
-
-impl Device for Counting {
-    fn pages(&self) -> u64 {
-        self.device.pages()
-    }
-    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
-        self.device.read(page, buf, tag)
-    }
-    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        self.count(buf);
-        self.device.write(page, buf, tag)
-    }
-    fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        self.count(buf);
-        self.device.write_durable(page, buf, tag)
-    }
-    fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        self.device.flush(tag)
-    }
-    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        self.device.discard(page, pages, tag)
-    }
-}
-
 /// The counts of bytes are those that the device sees, and go on after a reopening and a crash.
 #[test]
 fn what_was_put_and_written_is_counted() {
-    let device = FaultyDevice::new(4000, 1);
-    let counting = Counting::over(Arc::clone(&device));
-    let db = Database::open_device(Arc::clone(&counting) as _, quiet()).unwrap();
+    let device = MemoryDevice::new(4000);
+    device.grow(4000).unwrap();
+    let db = Database::open_device(Arc::clone(&device) as _, quiet()).unwrap();
     let table = db.create_table("t").unwrap();
     let mut put = 0;
     for commit in 0..1000u32 {
@@ -287,18 +247,21 @@ fn what_was_put_and_written_is_counted() {
         .unwrap();
         put += 10 * (4 + long.len() as u64);
     }
-    let written = || counting.pages.load(Ordering::Relaxed) * senko_io::PAGE_SIZE as u64;
+    let written = || device.written() * PAGE_SIZE as u64;
     let stats = db.stats();
     assert!(stats.checkpoint > 2);
     assert_eq!((stats.bytes_put, stats.bytes_written), (put, written()));
-    // A crash loses only what was written after the newest checkpoint.
-    let crashed = open(&device.crashed_copy(1)).unwrap().stats();
-    assert_eq!(crashed.bytes_put, put);
-    assert!(crashed.bytes_written <= written() && crashed.bytes_written * 2 > written());
+    // A kill loses only what was written after the newest checkpoint.
+    let killed = Database::open_device(device.copy(), quiet());
+    let killed = killed.unwrap().stats();
+    assert_eq!(killed.bytes_put, put);
+    assert!(killed.bytes_written <= written() && killed.bytes_written * 2 > written());
     db.checkpoint().unwrap();
     assert_eq!(db.stats().bytes_written, written());
     db.close().unwrap();
-    let again = open(&device).unwrap().stats();
+    let again = Database::open_device(Arc::clone(&device) as _, quiet())
+        .unwrap()
+        .stats();
     assert_eq!(again.bytes_put, put);
     assert!(again.bytes_written * 10 > written() * 9, "{again:?}");
 }

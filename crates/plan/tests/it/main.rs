@@ -5,4 +5,5 @@
 mod curve; // curves compared with the simulated policy
 mod kinds; // kinds of requests
 mod populations; // plans for twenty kinds of requests, and the caches that they plan
+mod wear; // what engines write
 mod device; // devices, and the verdicts on them

@@ -19,9 +19,11 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 use crate::block::BlockRecord;
 use crate::disk::mark;
 use crate::disk::space::{Held, Space};
+use crate::disk::wear::Wear;
 use crate::extent::{Extent, UNIT_PAGES};
 use crate::index::IndexKind;
 use crate::{Options, StoreError};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// First bytes of a superblock page.
@@ -210,8 +212,10 @@ struct Slot {
     extent: Extent,
     bytes: u32,
     crc: u32,
+    wear: [u8; Wear::BYTES],
 }
 
+const WEAR: Range<usize> = 96..96 + Wear::BYTES;
 const CRC_AT: usize = 12;
 
 impl Slot {
@@ -233,6 +237,7 @@ impl Slot {
         page[80..84].copy_from_slice(&self.extent.pages.to_le_bytes());
         page[84..88].copy_from_slice(&self.bytes.to_le_bytes());
         page[88..92].copy_from_slice(&self.crc.to_le_bytes());
+        page[WEAR].copy_from_slice(&self.wear);
         let crc = crc32c::crc32c(page);
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
     }
@@ -254,6 +259,8 @@ impl Slot {
         }
         let mut secret = [0; 16];
         secret.copy_from_slice(&page[24..40]);
+        let mut wear = [0; Wear::BYTES];
+        wear.copy_from_slice(&page[WEAR]);
         let Some(index) = IndexKind::from_byte(page[68]) else {
             return Ok(None);
         };
@@ -272,6 +279,7 @@ impl Slot {
             extent: Extent::new(u64_at(page, 72), u32_at(page, 80)),
             bytes: u32_at(page, 84),
             crc: u32_at(page, 88),
+            wear,
         }))
     }
 }
@@ -336,10 +344,12 @@ pub(crate) struct Superblock {
     next: Option<Held>,
     /// The manifest of a commit that failed.
     doubtful: Option<Held>,
+    /// Each commit keeps these counts.
+    wear: Arc<Wear>,
 }
 
 impl Superblock {
-    fn new(shape: Shape, sequence: u64, place: Extent) -> Superblock {
+    fn new(shape: Shape, sequence: u64, place: Extent, wear: Wear) -> Superblock {
         Superblock {
             shape,
             sequence,
@@ -347,7 +357,14 @@ impl Superblock {
             held: None,
             next: None,
             doubtful: None,
+            wear: Arc::new(wear),
         }
+    }
+
+    /// Goes on to count with `wear`, to which it adds what it has.
+    pub fn count_with(&mut self, wear: &Arc<Wear>) {
+        wear.add(&self.wear);
+        self.wear = Arc::clone(wear);
     }
 
     /// Whether the device begins with a superblock, whole or not.
@@ -418,7 +435,8 @@ impl Superblock {
                 record.pages = record.pages.max(pages);
             }
         }
-        let superblock = Superblock::new(slot.shape, slot.sequence, slot.extent);
+        let wear = Wear::decode(&slot.wear);
+        let superblock = Superblock::new(slot.shape, slot.sequence, slot.extent, wear);
         Ok(OnDevice::Store(superblock, Box::new(manifest)))
     }
 
@@ -453,7 +471,7 @@ impl Superblock {
         space: &Arc<Space>,
         shape: Shape,
     ) -> Result<(Superblock, Manifest), StoreError> {
-        let mut superblock = Superblock::new(shape, 0, Extent::default());
+        let mut superblock = Superblock::new(shape, 0, Extent::default(), Wear::default());
         let manifest = Manifest {
             next_id: 1,
             ..Manifest::default()
@@ -520,6 +538,7 @@ impl Superblock {
             extent: held.extent(),
             bytes: encoded.len() as u32,
             crc: crc32c::crc32c(&encoded),
+            wear: self.wear.encode(),
         };
         if let Err(error) = write_commit(device, &slot, &buf) {
             // The manifest may have reached the device all the same, so it keeps its place.

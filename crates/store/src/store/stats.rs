@@ -24,8 +24,13 @@ pub struct Stats {
     pub puts: u64,
     /// Keys deleted.
     pub deletes: u64,
-    /// Bytes of keys and values put.
+    /// Bytes of keys and values put since the store was made, or first opened by a program that
+    /// counts.
     pub bytes_put: u64,
+    /// Bytes written to the device since then.
+    pub bytes_written: u64,
+    /// Bytes given back to the file system, or discarded, since then.
+    pub bytes_discarded: u64,
     /// Keys that gets looked up.
     pub gets: u64,
     /// Keys that gets found.
@@ -105,12 +110,15 @@ impl Stats {
         let blocks = || version.blocks().map(|(_, handle)| handle);
         let logs = || version.logs.iter().map(|handle| &handle.log);
         let generations = version.shards.iter().map(|shard| shard.generations.len());
+        let [bytes_put, bytes_written, bytes_discarded] = core.wear.counts();
         let cache = core.cache.as_ref();
         let cache = cache.map(RecordCache::counts).unwrap_or_default();
         Stats {
             puts: read(&counters.puts),
             deletes: read(&counters.deletes),
-            bytes_put: read(&counters.bytes_put),
+            bytes_put,
+            bytes_written,
+            bytes_discarded,
             gets: read(&counters.gets),
             hits: read(&counters.hits),
             cache_hits: cache.hits,
@@ -154,7 +162,7 @@ impl Stats {
             }};
         }
         named! {
-            puts deletes bytes_put gets hits cache_hits cache_fills cache_records
+            puts deletes bytes_put bytes_written bytes_discarded gets hits cache_hits cache_fills cache_records
             cache_dram_bytes live_elements block_elements log_elements blocks logs generations
             file_bytes hole_bytes used_bytes block_bytes live_bytes map_dram_bytes
             page_index_dram_bytes log_dram_bytes seals sealed_elements compactions

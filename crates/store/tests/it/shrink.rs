@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use senko_io::Device;
+use senko_io::memory::MemoryDevice;
 use senko_store::{Batch, Options, Store, StoreError, WriteOptions};
 use senko_workload::Rng;
 
@@ -46,6 +47,42 @@ fn check(store: &Store, keys: impl Iterator<Item = u64>) {
         count += 1;
     }
     assert_eq!(store.scan().unwrap().count(), count);
+}
+
+/// The counts of bytes are those of the device, and go on after a close and a kill.
+#[test]
+fn what_was_put_and_written_is_counted() {
+    let device = MemoryDevice::new(40_000);
+    let store = open(&device, options(false));
+    let mut bytes = 0;
+    for key in (0..20_000u64).map(|key| key % 7000) {
+        put(&store, key).unwrap();
+        bytes += 8 + value(key).len() as u64;
+    }
+    let written = || device.written() * 4096;
+    let stats = store.stats();
+    assert!(stats.seals > 2 && stats.compactions > 0, "{stats:?}");
+    assert_eq!((stats.bytes_put, stats.bytes_written), (bytes, written()));
+    // A kill loses what was counted after the newest commit.
+    let copy = device.copy();
+    let killed = open(&copy, options(false)).stats();
+    assert!(killed.bytes_put <= bytes && killed.bytes_put * 10 > bytes * 9);
+    assert!(killed.bytes_written <= written());
+    assert!(killed.bytes_written * 10 > written() * 9);
+    // What the file had more of went back, and nothing else.
+    let kept = device.stored();
+    store.compact().unwrap();
+    let grown = device.stored().max(kept);
+    store.shrink().unwrap();
+    let given = store.stats().bytes_discarded;
+    assert!(
+        given >= (grown - device.stored()) * 4096 && given > 0,
+        "{given}"
+    );
+    store.close().unwrap();
+    let again = open(&device, options(false)).stats();
+    assert_eq!((again.bytes_put, again.bytes_discarded), (bytes, given));
+    assert!(again.bytes_written * 100 > written() * 99, "{again:?}");
 }
 
 /// After everything was deleted and compacted, the file used to be longer than before: 555 MiB

@@ -24,7 +24,9 @@ const PRODUCT: [Edges; 14] = rows! {
     "senko_server", &["senko_io", "senko_cache"], &["senko_workload"];
     "senko_load", &["senko_io", "senko_workload"], &[];
     "senko_ssd", &["senko_io", "senko_workload"], &[];
-    "senko_plan", &["senko_io", "senko_workload", "senko_cache", "senko_ssd"], &[];
+    "senko_plan",
+        &["senko_io", "senko_workload", "senko_cache", "senko_ssd", "senko_store", "senko_dbm"],
+        &[];
     "senko",
         &["senko_plan", "senko_io", "senko_workload", "senko_cache", "senko_server",
             "senko_load", "senko_ssd", "senko_store", "senko_dbm"],

@@ -10,7 +10,7 @@
 //! the difference is small.
 //!
 //! Puts: this many keys once, in order, then random ones of them. Values have 1,000 bytes, and the
-//! store, the DBM, LevelDB and RocksDB sync each 1,000 puts. The DBM and LevelDB also get records
+//! store, the DBM and the other engines sync each 1,000 puts. The DBM and LevelDB also get records
 //! of 100 bytes, 100 a sync. The two caches answer at once and get their puts at a fixed rate,
 //! since extstore drops items that come faster than it writes. A table shows the share of the keys
 //! that each cache holds at the end. A recording ends when the last put is durable (for caches,
@@ -191,7 +191,7 @@ struct Engine {
     write: fn(&Run<'_>, &Puts, &Path) -> Result<Left>,
 }
 
-const ENGINES: [Engine; 8] = [
+const ENGINES: [Engine; 10] = [
     Engine {
         name: "cache",
         what: "this project's cache server",
@@ -227,6 +227,18 @@ const ENGINES: [Engine; 8] = [
         what: "RocksDB",
         puts: |sizes| sizes.puts,
         write: |run, puts, folder| run.rival(&rival::ROCKSDB, puts, folder),
+    },
+    Engine {
+        name: "lmdb",
+        what: "LMDB",
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.rival(&rival::LMDB, puts, folder),
+    },
+    Engine {
+        name: "sqlite",
+        what: "SQLite",
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.rival(&rival::SQLITE, puts, folder),
     },
     Engine {
         name: "dbm_small",

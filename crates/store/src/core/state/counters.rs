@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counters {
     pub puts: AtomicU64,
     pub deletes: AtomicU64,
-    pub bytes_put: AtomicU64,
     pub gets: AtomicU64,
     pub hits: AtomicU64,
     pub seals: AtomicU64,
