@@ -15,11 +15,13 @@
 pub mod floor; // the floor as a contender
 pub mod ours; // the DBM
 pub mod rival; // other engines, each in its own process
+pub mod script; // transactions of gets, puts and scans that are known before
 pub mod turns; // rounds, medians, ratios
 pub mod write; // the ways of a durable write
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
+pub use script::Script;
 pub use turns::{Turns, percentile_over};
 
 /// Bytes of a key: a number, big-endian.
@@ -110,6 +112,12 @@ fn percentile(times: &[u64], share: f64) -> f64 {
 pub trait Contender {
     /// Does the work, and times it.
     fn run(&mut self, work: &Work) -> Result<Ran>;
+
+    /// Does the transactions of a script, and times each.
+    fn script(&mut self, script: &Script) -> Result<Ran> {
+        let _ = script;
+        bail!("it does single commits only")
+    }
 
     /// Reads the keys below `keys` back. Each must exist with its own value.
     fn check(&mut self, keys: u64) -> Result<()>;

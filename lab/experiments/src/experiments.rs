@@ -49,6 +49,7 @@ pub mod dbm_floor; // the ways of a durable write: the floor under every commit
 pub mod dbm_paper; // the DBM against others, as in paper D's figure 2
 pub mod dbm_ndbm; // the same through the interface of ndbm, with transactions
 pub mod dbm_threads; // commits of many threads
+pub mod dbm_mixes; // YCSB and TPC-C's new-order
 pub mod dbm_random; // random updates while the cleaner works
 pub mod dbm_large; // gets of a database that is larger than its cache
 pub mod dbm_small; // small databases, and databases that are open for a moment
@@ -105,6 +106,7 @@ pub static ALL: &[&Experiment] = &[
     &dbm_paper::EXPERIMENT,
     &dbm_ndbm::EXPERIMENT,
     &dbm_threads::EXPERIMENT,
+    &dbm_mixes::EXPERIMENT,
     &dbm_random::EXPERIMENT,
     &dbm_large::EXPERIMENT,
     &dbm_small::EXPERIMENT,

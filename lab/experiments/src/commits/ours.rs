@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use senko_dbm::{Database, Durability, Options, Snapshot, Table};
 use senko_workload::Rng;
 
+use super::script::{self, Script, What};
 use super::{Contender, Order, Ran, Work, belongs, key, value};
 
 /// Its name among the contenders.
@@ -154,6 +155,42 @@ impl Contender for Ours {
         };
         let seconds = start.elapsed().as_secs_f64();
         Ok(Ran::new(work.commits, seconds, done?.concat()))
+    }
+
+    fn script(&mut self, script: &Script) -> Result<Ran> {
+        let (change, mut times) = (self.changes.fetch_add(1, Ordering::Relaxed), Vec::new());
+        let mut rng = Rng::new(change);
+        let bytes: Vec<u8> = (0..script::MOST_BYTES)
+            .map(|_| rng.next_u64() as u8)
+            .collect();
+        let start = Instant::now();
+        let mut since = start;
+        for operations in script.each_transaction() {
+            let mut tx = self.db.begin();
+            for operation in operations {
+                let (key, number) = (key(u64::from(operation.key)), usize::from(operation.number));
+                match operation.what {
+                    What::Get => {
+                        let found = tx.get(&self.table, &key)?;
+                        ensure!(found.is_some(), "the record {} is gone", operation.key);
+                    }
+                    What::Put => tx.put(&self.table, &key, &bytes[..number])?,
+                    What::Scan => {
+                        let found = tx.range_at_most(&self.table, &key, None, number)?;
+                        ensure!(!found.is_empty(), "no record from {} on", operation.key);
+                    }
+                }
+            }
+            tx.commit(self.durability)?;
+            let end = Instant::now();
+            times.push((end - since).as_nanos() as u64);
+            since = end;
+        }
+        Ok(Ran::new(
+            script.transactions(),
+            start.elapsed().as_secs_f64(),
+            times,
+        ))
     }
 
     fn check(&mut self, keys: u64) -> Result<()> {

@@ -7,6 +7,7 @@
 //                                           -> "ran SECONDS", then as many bytes of times as said
 //   fill KEYS                               -> "filled": puts the keys below KEYS, ascending
 //   get GETS THREADS KEYS SEED              -> as run: reads at random below KEYS, each checked
+//   script OPERATIONS                       -> reads them, 8 bytes each; then as run
 //   check KEYS                              -> "checked"
 // Anything that fails: "error TEXT", and the end.
 
@@ -34,11 +35,19 @@ static void fail(const char *what, const char *why) {
 
 static char path[4096];
 static int synced;
+// Bytes of the value that is put.
+static size_t bytes = VALUE;
 
 __attribute__((unused)) static const char *in_folder(const char *folder, const char *name) {
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
         fail("open", "the folder's name is too long");
     return path;
+}
+
+// A record of a scan was read: a part of it is used, so that it has to be in memory.
+static volatile unsigned char last_seen;
+__attribute__((unused)) static void seen(const void *value, size_t length) {
+    if (length) last_seen ^= ((const unsigned char *)value)[length - 1];
 }
 
 // What each engine implements. A transaction is begun, given records, and committed by one thread.
@@ -48,6 +57,8 @@ static void engine_put(void *tx, const char *key, const char *value, int ascendi
 static void engine_commit(void *tx);
 // Copies the value; gives its length, or -1 where there is none.
 static long engine_get(const char *key, char *value);
+// Reads records in order from the key on, and gives their number.
+static long engine_scan(const char *key, long most);
 static void engine_close(void);
 
 // ------------------------------------------------------------------------------------------------
@@ -81,7 +92,7 @@ static const char *engine_open(const char *folder) {
 static void *engine_begin(void) { return leveldb_writebatch_create(); }
 static void engine_put(void *tx, const char *key, const char *value, int ascending) {
     (void)ascending;
-    leveldb_writebatch_put(tx, key, KEY, value, VALUE);
+    leveldb_writebatch_put(tx, key, KEY, value, bytes);
 }
 static void engine_commit(void *tx) {
     char *error = NULL;
@@ -98,6 +109,17 @@ static long engine_get(const char *key, char *value) {
     memcpy(value, found, length < VALUE ? length : VALUE);
     leveldb_free(found);
     return (long)length;
+}
+static long engine_scan(const char *key, long most) {
+    long found = 0;
+    leveldb_iterator_t *at = leveldb_create_iterator(db, reading);
+    for (leveldb_iter_seek(at, key, KEY); found < most && leveldb_iter_valid(at); leveldb_iter_next(at)) {
+        size_t length = 0;
+        seen(leveldb_iter_value(at, &length), length);
+        found++;
+    }
+    leveldb_iter_destroy(at);
+    return found;
 }
 static void engine_close(void) { leveldb_close(db); }
 
@@ -138,7 +160,7 @@ static const char *engine_open(const char *folder) {
 static void *engine_begin(void) { return rocksdb_writebatch_create(); }
 static void engine_put(void *tx, const char *key, const char *value, int ascending) {
     (void)ascending;
-    rocksdb_writebatch_put(tx, key, KEY, value, VALUE);
+    rocksdb_writebatch_put(tx, key, KEY, value, bytes);
 }
 static void engine_commit(void *tx) {
     char *error = NULL;
@@ -155,6 +177,17 @@ static long engine_get(const char *key, char *value) {
     memcpy(value, found, length < VALUE ? length : VALUE);
     rocksdb_free(found);
     return (long)length;
+}
+static long engine_scan(const char *key, long most) {
+    long found = 0;
+    rocksdb_iterator_t *at = rocksdb_create_iterator(db, reading);
+    for (rocksdb_iter_seek(at, key, KEY); found < most && rocksdb_iter_valid(at); rocksdb_iter_next(at)) {
+        size_t length = 0;
+        seen(rocksdb_iter_value(at, &length), length);
+        found++;
+    }
+    rocksdb_iter_destroy(at);
+    return found;
 }
 static void engine_close(void) { rocksdb_close(db); }
 
@@ -189,7 +222,7 @@ static void *engine_begin(void) {
     return tx;
 }
 static void engine_put(void *tx, const char *key, const char *value, int ascending) {
-    MDB_val k = {KEY, (void *)key}, v = {VALUE, (void *)value};
+    MDB_val k = {KEY, (void *)key}, v = {bytes, (void *)value};
     checked(mdb_put(tx, table, &k, &v, ascending ? MDB_APPEND : 0));
 }
 static void engine_commit(void *tx) { checked(mdb_txn_commit(tx)); }
@@ -204,6 +237,22 @@ static long engine_get(const char *key, char *value) {
     checked(error);
     return (long)v.mv_size;
 }
+static long engine_scan(const char *key, long most) {
+    MDB_txn *tx;
+    MDB_cursor *at;
+    MDB_val k = {KEY, (void *)key}, v;
+    long found = 0;
+    checked(mdb_txn_begin(env, NULL, MDB_RDONLY, &tx));
+    checked(mdb_cursor_open(tx, table, &at));
+    int error = mdb_cursor_get(at, &k, &v, MDB_SET_RANGE);
+    for (; found < most && !error; error = mdb_cursor_get(at, &k, &v, MDB_NEXT)) {
+        seen(v.mv_data, v.mv_size);
+        found++;
+    }
+    mdb_cursor_close(at);
+    mdb_txn_abort(tx);
+    return found;
+}
 static void engine_close(void) { mdb_env_close(env); }
 
 // ------------------------------------------------------------------------------------------------
@@ -211,7 +260,7 @@ static void engine_close(void) { mdb_env_close(env); }
 #include <sqlite3.h>
 
 static sqlite3 *db;
-static sqlite3_stmt *begin_it, *put_it, *commit_it, *get_it;
+static sqlite3_stmt *begin_it, *put_it, *commit_it, *get_it, *scan_it;
 
 static void checked(int code) {
     if (code != SQLITE_OK && code != SQLITE_DONE && code != SQLITE_ROW)
@@ -241,6 +290,7 @@ static const char *engine_open(const char *folder) {
     commit_it = prepared("COMMIT");
     put_it = prepared("INSERT OR REPLACE INTO records VALUES(?1, ?2)");
     get_it = prepared("SELECT v FROM records WHERE k = ?1");
+    scan_it = prepared("SELECT v FROM records WHERE k >= ?1 ORDER BY k LIMIT ?2");
     static char version[32];
     snprintf(version, sizeof version, "SQLite %s", sqlite3_libversion());
     return version;
@@ -252,7 +302,7 @@ static void *engine_begin(void) {
 static void engine_put(void *tx, const char *key, const char *value, int ascending) {
     (void)tx, (void)ascending;
     checked(sqlite3_bind_int64(put_it, 1, number(key)));
-    checked(sqlite3_bind_blob(put_it, 2, value, VALUE, SQLITE_STATIC));
+    checked(sqlite3_bind_blob(put_it, 2, value, (int)bytes, SQLITE_STATIC));
     done(put_it);
 }
 static void engine_commit(void *tx) {
@@ -271,8 +321,17 @@ static long engine_get(const char *key, char *value) {
     checked(sqlite3_reset(get_it));
     return length;
 }
+static long engine_scan(const char *key, long most) {
+    long found = 0;
+    checked(sqlite3_bind_int64(scan_it, 1, number(key)));
+    checked(sqlite3_bind_int64(scan_it, 2, most));
+    for (; sqlite3_step(scan_it) == SQLITE_ROW; found++)
+        seen(sqlite3_column_blob(scan_it, 0), (size_t)sqlite3_column_bytes(scan_it, 0));
+    checked(sqlite3_reset(scan_it));
+    return found;
+}
 static void engine_close(void) {
-    sqlite3_finalize(begin_it), sqlite3_finalize(put_it);
+    sqlite3_finalize(begin_it), sqlite3_finalize(put_it), sqlite3_finalize(scan_it);
     sqlite3_finalize(commit_it), sqlite3_finalize(get_it);
     sqlite3_close(db);
 }
@@ -294,7 +353,7 @@ static const char *engine_open(const char *folder) {
 static void *engine_begin(void) { return db; }
 static void engine_put(void *tx, const char *key, const char *value, int ascending) {
     (void)ascending;
-    datum k = {(char *)key, KEY}, v = {(char *)value, VALUE};
+    datum k = {(char *)key, KEY}, v = {(char *)value, (int)bytes};
     if (gdbm_store(tx, k, v, GDBM_REPLACE)) fail("GDBM", gdbm_strerror(gdbm_errno));
 }
 static void engine_commit(void *tx) {
@@ -334,7 +393,7 @@ static void *engine_begin(void) {
 }
 static void engine_put(void *tx, const char *key, const char *value, int ascending) {
     (void)ascending;
-    checked(kcdbset(tx, key, KEY, value, VALUE));
+    checked(kcdbset(tx, key, KEY, value, bytes));
 }
 static void engine_commit(void *tx) { checked(kcdbendtran(tx, 1)); }
 static long engine_get(const char *key, char *value) {
@@ -379,7 +438,7 @@ static void *engine_begin(void) {
 static void engine_put(void *tx, const char *key, const char *value, int ascending) {
     (void)ascending;
     DBT k = {0}, v = {0};
-    k.data = (void *)key, k.size = KEY, v.data = (void *)value, v.size = VALUE;
+    k.data = (void *)key, k.size = KEY, v.data = (void *)value, v.size = (u_int32_t)bytes;
     checked(db->put(db, tx, &k, &v, 0));
 }
 static void engine_commit(void *tx) {
@@ -424,7 +483,7 @@ static void *engine_begin(void) {
 }
 static void engine_put(void *tx, const char *key, const char *value, int ascending) {
     (void)ascending;
-    datum k = {(char *)key, KEY}, v = {(char *)value, VALUE};
+    datum k = {(char *)key, KEY}, v = {(char *)value, bytes};
     checked(dbm_store(tx, k, v, DBM_REPLACE));
 }
 static void engine_commit(void *tx) { checked(dbm_commit(tx)); }
@@ -439,6 +498,14 @@ static long engine_get(const char *key, char *value) {
 static void engine_close(void) { dbm_close(db); }
 #else
 #error "no engine was named"
+#endif
+
+#if defined(GDBM) || defined(KYOTO) || defined(BERKELEY) || defined(NDBM)
+static long engine_scan(const char *key, long most) {
+    (void)key, (void)most;
+    fail("scan", "this engine does not scan here");
+    return 0;
+}
 #endif
 
 // ------------------------------------------------------------------------------------------------
@@ -545,6 +612,52 @@ static void fill(unsigned long keys) {
     printf("filled\n");
 }
 
+// An operation of a script. What a transaction puts is gathered, and committed at its end.
+struct operation {
+    uint32_t key;
+    uint16_t number; // of bytes to put, or of records to scan
+    uint8_t what;    // 0 get, 1 put, 2 scan
+    uint8_t ends;    // whether the transaction does
+};
+
+static void script(unsigned long count) {
+    struct operation *all = calloc(count, sizeof *all);
+    uint64_t *times = calloc(count, sizeof *times);
+    if (!all || !times || fread(all, sizeof *all, count, stdin) != count)
+        fail("script", "no memory, or cut short");
+    char key[KEY], value[VALUE];
+    unsigned long commits = 0, first = 0;
+    uint64_t start = now(), since = start, state = ++next_change;
+    for (size_t at = 0; at + 8 <= VALUE; at += 8) {
+        uint64_t word = mixed(&state);
+        memcpy(value + at, &word, 8);
+    }
+    for (unsigned long i = 0; i < count; i++) {
+        char got[VALUE];
+        name(all[i].key, key);
+        if (all[i].what == 0 && engine_get(key, got) < 0) fail("script", "a record is gone");
+        if (all[i].what == 2 && engine_scan(key, all[i].number) < 1) fail("script", "no record");
+        if (!all[i].ends) continue;
+        void *tx = NULL;
+        for (unsigned long at = first; at <= i; at++) {
+            if (all[at].what != 1) continue;
+            if (!tx) tx = engine_begin();
+            name(all[at].key, key);
+            bytes = all[at].number;
+            engine_put(tx, key, value, 0);
+        }
+        if (tx) engine_commit(tx);
+        first = i + 1;
+        uint64_t end = now();
+        times[commits++] = end - since;
+        since = end;
+    }
+    bytes = VALUE;
+    printf("ran %.9f\n", (double)(now() - start) / 1e9);
+    fwrite(times, sizeof *times, commits, stdout);
+    free(all), free(times);
+}
+
 static void check(unsigned long keys) {
     for (unsigned long number = 0; number < keys; number++) is_there(number);
     printf("checked\n");
@@ -565,6 +678,8 @@ int main(int count, char **words) {
             run(a, 0, b, c, d, 1);
         else if (sscanf(line, "fill %lu", &a) == 1)
             fill(a);
+        else if (sscanf(line, "script %lu", &a) == 1)
+            script(a);
         else if (sscanf(line, "check %lu", &a) == 1)
             check(a);
         else

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::{Contender, Order, Ran, Work};
+use super::{Contender, Order, Ran, Script, Work};
 use crate::kv::session::rivals;
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::sys;
@@ -276,6 +276,19 @@ impl Rival {
         self.answer(answer)
     }
 
+    /// The answer to a run of so many transactions.
+    fn ran(&mut self, commits: u64) -> Result<Ran> {
+        let seconds = self.answer("ran ")?.parse()?;
+        let mut bytes = vec![0; commits as usize * 8];
+        self.from.read_exact(&mut bytes)?;
+        let times = bytes.chunks_exact(8).map(|time| {
+            let mut word = [0; 8];
+            word.copy_from_slice(time);
+            u64::from_le_bytes(word)
+        });
+        Ok(Ran::new(commits, seconds, times.collect()))
+    }
+
     /// The rest of the next line, which must begin with `with`.
     fn answer(&mut self, with: &str) -> Result<String> {
         let mut line = String::new();
@@ -304,15 +317,15 @@ impl Contender for Rival {
             Order::Random(keys) => format!("run {commits} {records} {threads} {keys} {seed}"),
             Order::Reads(keys) => format!("get {commits} {threads} {keys} {seed}"),
         };
-        let seconds = self.ask(&request, "ran ")?.parse()?;
-        let mut bytes = vec![0; work.commits as usize * 8];
-        self.from.read_exact(&mut bytes)?;
-        let times = bytes.chunks_exact(8).map(|time| {
-            let mut word = [0; 8];
-            word.copy_from_slice(time);
-            u64::from_le_bytes(word)
-        });
-        Ok(Ran::new(work.commits, seconds, times.collect()))
+        writeln!(self.to, "{request}").context("the process is gone")?;
+        self.ran(*commits)
+    }
+
+    fn script(&mut self, script: &Script) -> Result<Ran> {
+        let gone = "the process is gone";
+        writeln!(self.to, "script {}", script.operations().len()).context(gone)?;
+        self.to.write_all(&script.to_bytes()).context(gone)?;
+        self.ran(script.transactions())
     }
 
     fn check(&mut self, keys: u64) -> Result<()> {

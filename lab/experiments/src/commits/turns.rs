@@ -9,7 +9,7 @@ use senko_dbm::Options as DbmOptions;
 use super::floor::{Cell, Floor};
 use super::ours::{OURS, Ours};
 use super::rival::{Kind, Rival};
-use super::{Contender, Ran, Work, percentile};
+use super::{Contender, Ran, Script, Work, percentile};
 use crate::kv::plan::cell;
 use crate::rig::{Figure, Rounds, median, some};
 use crate::{Outcome, Table, so_far};
@@ -116,7 +116,22 @@ impl Turns {
     }
 
     /// Runs one round. A contender that fails takes no further part.
-    pub fn round(&mut self, work: &Work, mut now: impl FnMut(&str)) {
+    pub fn round(&mut self, work: &Work, now: impl FnMut(&str)) {
+        let run = |contender: &mut dyn Contender| contender.run(work);
+        self.each(run, now, |name, ran| note(name, work, ran));
+    }
+
+    /// The same with the transactions of a script.
+    pub fn script(&mut self, script: &Script, now: impl FnMut(&str)) {
+        self.each(|contender| contender.script(script), now, |_, _| ());
+    }
+
+    fn each(
+        &mut self,
+        mut run: impl FnMut(&mut dyn Contender) -> Result<Ran>,
+        mut now: impl FnMut(&str),
+        mut note: impl FnMut(&str, &Ran),
+    ) {
         for seat in &mut self.seats {
             let Ok(contender) = &mut seat.contender else {
                 seat.rounds.push(None);
@@ -124,11 +139,11 @@ impl Turns {
             };
             now(&seat.name);
             contender.resume();
-            let ran = contender.run(work);
+            let ran = run(&mut **contender);
             contender.pause();
             match ran {
                 Ok(ran) => {
-                    note(&seat.name, work, &ran);
+                    note(&seat.name, &ran);
                     seat.rounds.push(Some(ran));
                 }
                 Err(error) => {

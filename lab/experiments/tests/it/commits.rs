@@ -9,7 +9,8 @@ use senko_lab::commits::write::Space;
 use senko_lab::commits::{Contender, Order, Ran, Turns, Work, percentile_over};
 use senko_lab::experiments::dbm_occ::{self, Keeping};
 use senko_lab::experiments::{
-    dbm_appendpages, dbm_floor, dbm_large, dbm_ndbm, dbm_paper, dbm_random, dbm_small, dbm_threads,
+    dbm_appendpages, dbm_floor, dbm_large, dbm_mixes, dbm_ndbm, dbm_paper, dbm_random, dbm_small,
+    dbm_threads,
 };
 use senko_lab::rig::Steps;
 use senko_lab::{Outcome, Table};
@@ -252,6 +253,33 @@ fn figure_2_through_ndbm_names_every_key() {
             let key = format!("ndbm_{name}_over_{over}");
             let has = outcome.bars().contains_key(&key);
             assert!(has || outcome.missing().contains_key(&key), "{key}");
+        }
+    }
+}
+
+/// Every contender that is installed does every mix: gets find their records, scans find some.
+#[test]
+fn mixes_run_on_all_contenders() {
+    let Some(scratch) = on_disk() else { return };
+    let mut outcome = Outcome::new();
+    let sizes = dbm_mixes::Sizes {
+        records: 500,
+        operations: 200,
+        warehouses: 1,
+        orders: 5,
+        rounds: 2,
+    };
+    let steps = Steps::new(&(), 1);
+    dbm_mixes::measure(&scratch, &steps, sizes, &mut outcome).unwrap();
+    let mixes = ["a", "b", "c", "d", "e", "f"].map(|mix| format!("ycsb_{mix}"));
+    for mix in mixes.into_iter().chain(["new_order".to_owned()]) {
+        for rival in ["rocksdb", "leveldb", "lmdb", "sqlite"] {
+            let key = format!("{mix}_over_{rival}");
+            let seen = outcome.bars().get(&key);
+            let why = outcome.missing().get(&key);
+            let installed = why.is_none_or(|why| why.contains("is not installed"));
+            assert!(installed, "{key}: {why:?}");
+            assert!(seen.is_none_or(|ratio| *ratio > 0.0), "{key}: {seen:?}");
         }
     }
 }
