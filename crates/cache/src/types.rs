@@ -198,8 +198,10 @@ pub enum Progress {
     Here,
     /// Its last bytes are being written to flash.
     Writing,
-    /// It can't be stored any more: a write failed, the log has come round, or there was a flush.
+    /// It can't be stored any more: a write failed, or the log has come round.
     Failed,
+    /// The same, because of a flush since it began.
+    Flushed,
 }
 
 /// Why memory was not allocated.

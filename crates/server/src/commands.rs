@@ -44,6 +44,19 @@ use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
 
+/// Why a new value is not stored, whatever the key has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It is larger than any item.
+    Large,
+    /// There is no memory for it now.
+    Memory,
+    /// It arrived, but flash did not take it: a write failed, or it came too slowly.
+    Flash,
+    /// A `flush_all` ran while it was on its way to flash.
+    Flush,
+}
+
 /// The operation of a command, without key and protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
@@ -69,7 +82,7 @@ pub(crate) enum Op {
     },
     /// Its new value was refused: remove the key (if `forget`), then send the reason.
     Refuse {
-        large: bool,
+        why: Refused,
         forget: bool,
         mode: StoreMode,
     },
@@ -286,11 +299,7 @@ pub(crate) fn run(
         },
         Op::Store { .. } | Op::MetaStore { .. } => store::run(ctx, req, draft, hint, out),
         Op::Delete { compare } => change::delete(ctx, req, compare, hint, out),
-        Op::Refuse {
-            large,
-            forget,
-            mode,
-        } => store::refuse(ctx, req, large, mode, forget, hint, out),
+        Op::Refuse { why, forget, mode } => store::refuse(ctx, req, why, mode, forget, hint, out),
         Op::Arith {
             incr,
             delta,

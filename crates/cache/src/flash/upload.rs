@@ -371,6 +371,12 @@ impl Flash {
         self.uploads.sweep(id);
     }
 
+    /// Fails an upload for good.
+    pub fn fail_upload(&mut self, id: UploadId) {
+        self.uploads.of(id).failed = true;
+        self.uploads.sweep(id);
+    }
+
     /// Fails the uploads to the oldest region of a log (UPLOAD-3), or `all` of the log.
     pub fn fail_uploads(&mut self, n: usize, all: bool) -> u64 {
         let end = self.logs[n].tail() + self.logs[n].region_pages();

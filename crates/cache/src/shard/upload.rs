@@ -103,17 +103,21 @@ impl Shard {
     }
 
     /// How far the value of a draft is, all bytes of which have come.
-    pub fn progress(&self, draft: &Draft) -> Progress {
+    pub fn progress(&mut self, draft: &Draft) -> Progress {
         let Body::Upload(id) = draft.0 else {
             return Progress::Here;
         };
         let upload = self.flash.upload(id);
         let (n, position) = upload.place();
-        if upload.has_failed() || self.flash.log(n).is_invalid(position) {
+        let log = self.flash.log(n);
+        if log.is_invalid_for_good(position) && !log.is_unwritten(position) {
+            Progress::Flushed
+        } else if upload.has_failed() || log.is_invalid(position) {
             Progress::Failed
         } else if upload.is_written() {
             Progress::Here
         } else if self.flash.device_stalls(n) {
+            self.flash.fail_upload(id);
             Progress::Failed
         } else {
             Progress::Writing

@@ -385,7 +385,7 @@ impl Run {
         self.shard.fill(&mut self.queue, &mut draft, bytes);
         let whole = self.shard.unfilled(&draft) == 0;
         match self.shard.progress(&draft) {
-            Progress::Failed => {
+            Progress::Failed | Progress::Flushed => {
                 self.failed_uploads += 1;
                 self.shard.abort(draft);
             }

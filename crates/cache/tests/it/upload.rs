@@ -55,22 +55,27 @@ fn send(run: &mut Run, draft: &mut Draft, mut bytes: &[u8]) {
     }
 }
 
-/// Stores a draft whose bytes have come; false if it failed.
-fn end(run: &mut Run, name: &[u8], draft: Draft) -> bool {
+/// Stores a draft whose bytes have come, or drops it if it failed. Returns which.
+fn outcome(run: &mut Run, name: &[u8], draft: Draft) -> Progress {
     let key = Key::new(name, HashSeed::default());
     loop {
         match run.shard.progress(&draft) {
             Progress::Writing => pass(run),
             Progress::Here => {
                 run.shard.store(draft, &key, None);
-                return true;
+                return Progress::Here;
             }
-            Progress::Failed => {
+            failed => {
                 run.shard.abort(draft);
-                return false;
+                return failed;
             }
         }
     }
+}
+
+/// As [`outcome`]; false if it failed.
+fn end(run: &mut Run, name: &[u8], draft: Draft) -> bool {
+    outcome(run, name, draft) == Progress::Here
 }
 
 fn upload(run: &mut Run, name: &[u8], value: &[u8]) -> bool {
@@ -181,7 +186,7 @@ fn a_slow_client_never_stops_reclaim() {
         "the log came round"
     );
     send(&mut run, &mut slow, &value[150_000..]);
-    assert!(!end(&mut run, b"slow", slow));
+    assert_eq!(outcome(&mut run, b"slow", slow), Progress::Failed);
     assert!(read(&mut run, b"slow").is_none());
 }
 
@@ -217,7 +222,7 @@ fn a_flush_refuses_what_is_arriving_and_nothing_later() {
         send(&mut run, &mut draft, &value[..70_000]);
         run.shard.flush_all();
         send(&mut run, &mut draft, &value[70_000..]);
-        assert!(!end(&mut run, b"meanwhile", draft));
+        assert_eq!(outcome(&mut run, b"meanwhile", draft), Progress::Flushed);
         assert!(upload(&mut run, b"after", &value));
         store(&mut run, b"small", &value[..9000]);
         assert!(read(&mut run, b"before").is_none() && read(&mut run, b"meanwhile").is_none());

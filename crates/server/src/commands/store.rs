@@ -5,7 +5,7 @@
 use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Progress, Want};
 use senko_io::Queue;
 
-use super::{Form, Op, Outcome, Request, Resolved, change, meta, resolve, tell};
+use super::{Form, Op, Outcome, Refused, Request, Resolved, change, meta, resolve, tell};
 use crate::context::{BYTES_A_REQUEST, Ctx};
 use crate::protocol::binary::{Head, Kind, Status, kind};
 use crate::protocol::classic::StoreMode;
@@ -74,7 +74,12 @@ pub(super) fn run(
     match draft.as_ref().map(|draft| ctx.shard.progress(draft)) {
         None | Some(Progress::Here) => {}
         Some(Progress::Writing) => return Outcome::Busy,
-        Some(Progress::Failed) => return refuse_failed(ctx, req, rules.mode, draft, hint, out),
+        Some(Progress::Failed) => {
+            return refuse_upload(ctx, req, Refused::Flash, rules.mode, draft, hint, out);
+        }
+        Some(Progress::Flushed) => {
+            return refuse_upload(ctx, req, Refused::Flush, rules.mode, draft, hint, out);
+        }
     }
     let new = draft.as_ref().map(|draft| ctx.shard.draft_meta(draft));
     let len = new.map_or(0, |meta| meta.value_len);
@@ -304,17 +309,18 @@ fn answer_meta(req: &Request<'_>, flags: &Flags, stored: Ended, draft_len: u32, 
     out.bytes.extend_from_slice(b"\r\n");
 }
 
-/// Answers a storage command whose value could not be written to flash. As without memory, a set
+/// Answers a storage command whose value arrived, but is not on flash. As without memory, a set
 /// removes the old value.
-fn refuse_failed(
+fn refuse_upload(
     ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
+    why: Refused,
     mode: StoreMode,
     draft: &mut Option<Draft>,
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    let outcome = refuse(ctx, req, false, mode, forgets(req, mode), hint, out);
+    let outcome = refuse(ctx, req, why, mode, forgets(req, mode), hint, out);
     if matches!(outcome, Outcome::Done)
         && let Some(draft) = draft.take()
     {
@@ -334,12 +340,11 @@ pub(crate) fn forgets(req: &Request<'_>, mode: StoreMode) -> bool {
     }
 }
 
-/// Answers a storage command that got no memory for its value. A failed set also removes the old
-/// value.
+/// Answers a storage command whose value is not taken. A failed set also removes the old value.
 pub(super) fn refuse(
     ctx: &mut Ctx<'_, impl Queue>,
     req: &Request<'_>,
-    large: bool,
+    why: Refused,
     mode: StoreMode,
     forget: bool,
     hint: Option<Fetched>,
@@ -348,7 +353,7 @@ pub(super) fn refuse(
     if forget && let Err(outcome) = change::remove(ctx, req, 0, hint) {
         return outcome;
     }
-    if large {
+    if why == Refused::Large {
         if ctx.stats.store_too_large == 0 {
             let most = senko_io::exact_size(ctx.shared.settings.max_item as u64);
             senko_io::tell!(
@@ -357,21 +362,28 @@ pub(super) fn refuse(
             );
         }
         ctx.stats.store_too_large += 1;
-    } else {
-        ctx.stats.store_no_memory += 1;
     }
-    let word = if large { "too_large" } else { "no_memory" };
-    tell::stored(ctx, req.key.bytes, word, mode, None);
-    match req.form {
-        Form::Binary(head) if large => head.refuse(&mut out.bytes, Status::TooLarge),
-        Form::Binary(head) => head.error(
-            &mut out.bytes,
+    ctx.stats.store_no_memory += u64::from(why == Refused::Memory);
+    let (word, status, text) = match why {
+        Refused::Large => ("too_large", Status::TooLarge, Status::TooLarge.text()),
+        Refused::Memory => (
+            "no_memory",
             Status::OutOfMemory,
             "Out of memory allocating item",
         ),
+        Refused::Flash => ("not_stored", Status::NotStored, "Not written to flash."),
+        Refused::Flush => ("not_stored", Status::NotStored, "Flushed meanwhile."),
+    };
+    tell::stored(ctx, req.key.bytes, word, mode, None);
+    match req.form {
+        Form::Binary(head) => head.error(&mut out.bytes, status, text),
         Form::Text { noreply: true } => {}
-        _ if large => out.line("SERVER_ERROR object too large for cache"),
-        _ => out.line("SERVER_ERROR out of memory storing object"),
+        _ => out.line(match why {
+            Refused::Large => "SERVER_ERROR object too large for cache",
+            Refused::Memory => "SERVER_ERROR out of memory storing object",
+            Refused::Flash => "SERVER_ERROR object not written to flash",
+            Refused::Flush => "SERVER_ERROR object flushed while it was stored",
+        }),
     }
     Outcome::Done
 }

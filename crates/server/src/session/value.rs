@@ -16,7 +16,7 @@ use super::executor::{Command, Executor};
 use super::forwarded::{Forwarded, Use};
 use super::parser::NewItem;
 use super::{FeedState, Step, Wait};
-use crate::commands::{self, Form, Op, Request};
+use crate::commands::{self, Form, Op, Refused, Request};
 use crate::context::Ctx;
 use crate::intake::Room;
 use crate::protocol::classic::StoreMode;
@@ -183,7 +183,7 @@ impl Value {
             if !ctx.work.swallow {
                 return Step::Stop(0, FeedState::Blocked(Wait::Room));
             }
-            refuse(ctx, req, false, executor);
+            refuse(ctx, req, Refused::Memory, executor);
             return Step::Skip(used, value);
         }
         ctx.shard.turn_to(req.key.hash);
@@ -202,7 +202,7 @@ impl Value {
                 if error == AllocError::Busy {
                     return Step::Stop(0, FeedState::Blocked(Wait::Memory));
                 }
-                refuse(ctx, req, error == AllocError::TooLarge, executor);
+                refuse(ctx, req, reason(error), executor);
                 return Step::Skip(used, value);
             }
         };
@@ -247,7 +247,7 @@ impl Value {
             if !ctx.work.swallow {
                 return Some(Step::Stop(0, FeedState::Blocked(Wait::Room)));
             }
-            refuse(ctx, req, false, executor);
+            refuse(ctx, req, Refused::Memory, executor);
             return Some(Step::Skip(used, value));
         }
         ctx.shard.turn_to(req.key.hash);
@@ -277,7 +277,7 @@ impl Value {
                     }
                     return Some(Step::Stop(0, FeedState::Blocked(Wait::Memory)));
                 }
-                refuse(ctx, req, error == AllocError::TooLarge, executor);
+                refuse(ctx, req, reason(error), executor);
                 return Some(Step::Skip(used, value));
             }
         };
@@ -387,7 +387,7 @@ impl Value {
             State::Store(storing) => {
                 ctx.shard.turn_to(storing.command.hash());
                 ctx.shard.abort(storing.draft);
-                refuse(ctx, &storing.command.request(), false, executor);
+                refuse(ctx, &storing.command.request(), Refused::Memory, executor);
                 executor.recycle(storing.command);
             }
             State::None | State::Skip(_) => {}
@@ -446,14 +446,22 @@ fn store(
     commands::bad_chunk(req.form, executor.out().open());
 }
 
-/// Answers that there is no memory for a value, now or (if it is too `large`) ever.
-fn refuse(ctx: &mut Ctx<'_, impl Queue>, req: &Request<'_>, large: bool, executor: &mut Executor) {
+/// Why there is no memory for a value.
+fn reason(error: AllocError) -> Refused {
+    match error {
+        AllocError::TooLarge => Refused::Large,
+        AllocError::OutOfMemory | AllocError::Busy => Refused::Memory,
+    }
+}
+
+/// Answers that a value is not taken.
+fn refuse(ctx: &mut Ctx<'_, impl Queue>, req: &Request<'_>, why: Refused, executor: &mut Executor) {
     let mode = match req.op {
         Op::Store { mode, .. } | Op::MetaStore { mode, .. } => mode,
         _ => StoreMode::Set,
     };
     let op = Op::Refuse {
-        large,
+        why,
         forget: commands::forgets(req, mode),
         mode,
     };

@@ -2,9 +2,11 @@
 //! Large values that go to flash as they arrive, over real sockets: all commands that may bring
 //! one, values larger than DRAM, clients that stop or vanish.
 
+use std::time::Instant;
+
 use senko_server::settings::BackendChoice;
 
-use crate::serve::client::{Client, Place, on_both};
+use crate::serve::client::{Client, PATIENCE, Place, on_both};
 
 /// A value that differs by number and place.
 fn value(n: usize, len: usize) -> Vec<u8> {
@@ -201,7 +203,8 @@ fn clients_that_stop_in_the_middle_cost_nothing() {
                 other.send("\r\n");
                 let answer = other.until(b"\r\n");
                 let stored = answer == b"STORED\r\n";
-                assert!(stored || answer.starts_with(b"SERVER_ERROR out of memory"));
+                // If the disk is busy, its writes may fail too.
+                assert!(stored || answer.starts_with(b"SERVER_ERROR o"));
                 client.send(format!("get k{n}\r\n"));
                 if stored {
                     client.expect_value(&format!("k{n}"), &new);
@@ -210,6 +213,101 @@ fn clients_that_stop_in_the_middle_cost_nothing() {
                 }
             }
             assert_eq!(client.stat("flash_checksum_errors"), 0);
+        });
+    }
+}
+
+/// A value of which a part is on its way to flash.
+struct Half {
+    client: Client,
+    rest: Vec<u8>,
+}
+
+impl Half {
+    /// Sends the head of a command and half of the value, and waits until some of it is written.
+    fn begin(client: &mut Client, head: impl AsRef<[u8]>, value: &[u8], end: &str) -> Half {
+        let written = client.stat("flash_written_bytes");
+        let mut own = client.again();
+        own.send(head);
+        let (first, rest) = value.split_at(value.len() / 2);
+        own.send(first);
+        let deadline = Instant::now() + PATIENCE;
+        while client.stat("flash_written_bytes") < written + (128 << 10) {
+            assert!(Instant::now() < deadline, "nothing is written");
+        }
+        Half {
+            client: own,
+            rest: [rest, end.as_bytes()].concat(),
+        }
+    }
+
+    fn end(mut self, answer: &[u8]) {
+        self.client.send(self.rest);
+        self.client.expect(answer);
+    }
+}
+
+/// What others do to a key while its value arrives, and how the command is answered then: as if
+/// all of it had come at once, but for a flush.
+#[test]
+fn what_others_do_meanwhile() {
+    const FLUSHED: &str = "SERVER_ERROR object flushed while it was stored\r\n";
+    let gone = b"END\r\n";
+    for threads in [1, 2] {
+        on_both(threads, |place| {
+            let mut client = place.connect();
+            let (old, new) = (value(1, 300_000), value(2, 700_000));
+            let len = new.len();
+            let text = |value: &[u8]| {
+                let line = format!("VALUE k 0 {}\r\n", value.len());
+                [line.as_bytes(), value, b"\r\nEND\r\n"].concat()
+            };
+            let (flush, delete) = (("flush_all\r\n", "OK\r\n"), ("delete k\r\n", "DELETED\r\n"));
+            let set = ("set k 0 0 5\r\nother\r\n", "STORED\r\n");
+            let (other, whole) = (text(b"other"), text(&new));
+            for (line, meanwhile, answer, left) in [
+                ("set k 0 0 LEN", delete, "STORED\r\n", &whole[..]),
+                ("set k 0 0 LEN", set, "STORED\r\n", &whole),
+                ("set k 0 0 LEN", flush, FLUSHED, gone),
+                ("set k 0 -1 LEN", delete, "STORED\r\n", gone),
+                ("set k 0 0 LEN noreply", flush, "", gone),
+                ("cas k 0 0 LEN CAS", set, "EXISTS\r\n", &other),
+                ("cas k 0 0 LEN CAS", delete, "NOT_FOUND\r\n", gone),
+                ("cas k 0 0 LEN CAS", flush, FLUSHED, gone),
+                ("replace k 0 0 LEN", delete, "NOT_STORED\r\n", gone),
+                ("ms k LEN c", delete, "HD c", &whole),
+                ("ms k LEN q", flush, FLUSHED, gone),
+                ("ms k LEN C1", set, "EX\r\n", &other),
+            ] {
+                client.store("k", &old);
+                client.send("gets k\r\n");
+                let head = String::from_utf8(client.until(b"\r\n")).unwrap();
+                let cas = head.trim_end().rsplit(' ').next().unwrap();
+                client.expect(&[&old[..], b"\r\nEND\r\n"].concat());
+                let line = line.replace("LEN", &len.to_string()).replace("CAS", cas);
+                let half = Half::begin(&mut client, line + "\r\n", &new, "\r\nmn\r\n");
+                client.ask(meanwhile.0, meanwhile.1);
+                half.end(match answer {
+                    "" => b"MN\r\n",
+                    answer => answer.as_bytes(),
+                });
+                client.send("get k\r\n");
+                client.expect(left);
+            }
+            client.store("k", &old);
+            let half = Half::begin(&mut client, "add n 0 0 700000\r\n", &new, "\r\n");
+            client.ask("set n 0 0 1\r\n1\r\n", "STORED\r\n");
+            half.end(b"NOT_STORED\r\n");
+            let packet = packet(1, "k", &new, 0);
+            let (head, body) = packet.split_at(packet.len() - len);
+            let half = Half::begin(&mut client, head, body, "");
+            client.ask("flush_all\r\n", "OK\r\n");
+            let text = b"Flushed meanwhile.";
+            let mut answer = vec![0x81, 1, 0, 0, 0, 0, 0, 5, 0, 0, 0, text.len() as u8];
+            answer.resize(24, 0);
+            half.end(&[&answer[..], text].concat());
+            client.ask("get k\r\n", "END\r\n");
+            assert_eq!(client.stat("store_no_memory"), 0);
         });
     }
 }
