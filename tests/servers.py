@@ -111,6 +111,11 @@ class Server:
         lines = self.ask(b"stats\r\n").decode().splitlines()
         return dict(line.split(" ", 2)[1:] for line in lines if line.startswith("STAT "))
 
+    def peak(self):
+        """The most memory that it had, in bytes."""
+        with open("/proc/%d/status" % self.process.pid) as status:
+            return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:"))
+
     def flush(self):
         self.ask(b"flush_all\r\n", b"OK\r\n")
 

@@ -14,6 +14,7 @@ import pytest
 from pymemcache.client.base import Client
 
 import servers
+from killing.victims import Senko
 from missing import missing
 
 CONFIG = """\
@@ -143,11 +144,12 @@ def test_sccache(large, tmp_path):
     assert int(large.stats()["flash_uploads"]) >= 1
 
 
-def test_a_thousand_readers_that_take_a_kilobyte_at_a_time(senko):
+@pytest.mark.parametrize("count, size, take", [(1000, 4 << 20, 1024), (900, 32 << 20, 64 << 10)])
+def test_many_readers_that_take_little_at_a_time(senko, count, size, take):
     """They may be closed, since the server holds little for each. None gets a wrong byte, and small
     items are stored and read beside them.
     """
-    memory, size, values = 128 << 20, 4 << 20, 16
+    memory, values = 128 << 20, (64 << 20) // size
     server = servers.start_senko("flash", "-c", "1100", "-t", "2", memory=memory)
     readers = {}
     try:
@@ -157,9 +159,9 @@ def test_a_thousand_readers_that_take_a_kilobyte_at_a_time(senko):
             value = random.Random(n).randbytes(size)
             assert client.set("v%d" % n, value, noreply=False) is True
             answers.append(b"VALUE v%d 0 %d\r\n%s\r\nEND\r\n" % (n, size, value))
-        for n in range(1000):
+        for n in range(count):
             sock = socket.socket()
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * take)
             sock.settimeout(300)
             sock.connect(server.address)
             sock.sendall(b"get v%d\r\n" % (n % values))
@@ -168,7 +170,7 @@ def test_a_thousand_readers_that_take_a_kilobyte_at_a_time(senko):
             for sock, state in list(readers.items()):
                 answer, at = state
                 try:
-                    part = sock.recv(1024)
+                    part = sock.recv(take)
                 except ConnectionResetError:
                     part = b""
                 assert part == answer[at : at + len(part)]
@@ -182,7 +184,7 @@ def test_a_thousand_readers_that_take_a_kilobyte_at_a_time(senko):
         stats = server.stats()
         assert int(stats["senko_streams_broken"]) == 0
         # Those that read on get all of it, one after the other.
-        whole, ended = 0, 1000 - len(readers)
+        whole, ended = 0, count - len(readers)
         for sock, (answer, at) in readers.items():
             while whole < 3 and at < len(answer):
                 part = sock.recv(1 << 20)
@@ -194,10 +196,101 @@ def test_a_thousand_readers_that_take_a_kilobyte_at_a_time(senko):
             whole += at >= len(answer)
             sock.close()
         assert whole == 3, ended
-        with open("/proc/%d/status" % server.process.pid) as status:
-            peak = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:"))
+        peak = server.peak()
         assert peak <= memory * 1.05, "%d MiB of %d" % (peak >> 20, memory >> 20)
     finally:
         for sock in readers:
             sock.close()
         server.stop()
+
+
+BLOCK = os.urandom(1 << 20)
+
+
+def blocks(size):
+    """A value that names the offset of each mebibyte."""
+    for at in range(0, size, len(BLOCK)):
+        yield (b"%016x" % at + BLOCK[16:])[: size - at]
+
+
+@pytest.mark.slow
+def test_a_value_of_a_gibibyte(senko):
+    """The largest there is, with memory for a twentieth of it."""
+    server = servers.start_senko("flash", "-I", "1g", memory=48 << 20, flash=2600 << 20)
+    size = (1 << 30) - 1000
+    try:
+        with socket.create_connection(server.address, timeout=300) as s:
+            s.sendall(b"set k 7 0 %d\r\n" % (1 << 30))
+            assert s.recv(100) == b"SERVER_ERROR object too large for cache\r\n"
+        with socket.create_connection(server.address, timeout=300) as s:
+            s.sendall(b"set k 7 0 %d\r\n" % size)
+            for block in blocks(size):
+                s.sendall(block)
+            s.sendall(b"\r\nget k\r\n")
+            with s.makefile("rb", buffering=1 << 20) as answer:
+                assert answer.readline() == b"STORED\r\n"
+                assert answer.readline() == b"VALUE k 7 %d\r\n" % size
+                for block in blocks(size):
+                    assert answer.read(len(block)) == block
+                assert answer.read(7) == b"\r\nEND\r\n"
+        stats = server.stats()
+        assert (stats["flash_uploads"], stats["senko_streams"], stats["dram_items"]) == ("1", "1", "0")
+        assert server.peak() <= (48 << 20) * 1.05
+    finally:
+        server.stop()
+
+
+def test_a_kill_in_the_middle_of_large_values(senko):
+    """Half of the values are being replaced, and all are being read, when the server is killed.
+    Afterwards each is the old one, or what was sent whole without an answer; no part of another.
+    """
+    victim = Senko(senko, memory=64 << 20, flash=512 << 20, threads=(1, 2))
+    size, draw = 3_000_000, random.Random(1)
+    values = {b"v%d" % n: os.urandom(size) for n in range(8)}
+    opened = []
+
+    def connect():
+        opened.append(socket.create_connection(victim.address, timeout=300))
+        return opened[-1]
+
+    try:
+        victim.start()
+        for key, value in values.items():
+            assert victim.ask(b"set %s 0 0 %d\r\n%s\r\n" % (key, size, value), b"\r\n") == b"STORED\r\n"
+        for _ in range(2):
+            readers = []
+            for key in values:
+                reader = connect()
+                reader.sendall(b"get %s\r\n" % key)
+                readers.append((key, reader, reader.recv(draw.randrange(1, size // 2))))
+            may = {key: [value] for key, value in values.items()}
+            for n, key in enumerate(list(values)[:4] + [b"new"]):
+                value = os.urandom(size)
+                command = b"set %s 0 0 %d\r\n%s\r\n" % (key, size, value)
+                # All of it, all but the end, or a part.
+                sent = [len(command), len(command) - 2][n] if n < 2 else draw.randrange(100, size)
+                connect().sendall(command[:sent])
+                may.setdefault(key, [None]).extend([value] if n == 0 else [])
+            victim.kill()
+            for key, reader, got in readers:
+                answer = b"VALUE %s 0 %d\r\n%s\r\nEND\r\n" % (key, size, values[key])
+                try:
+                    while part := reader.recv(1 << 20):
+                        got += part
+                except ConnectionResetError:
+                    pass
+                assert answer.startswith(got)
+            while opened:
+                opened.pop().close()
+            victim.start()
+            for key, some in may.items():
+                client = Client(victim.address, timeout=300)
+                value = client.get(key.decode())
+                assert value in some or not victim.warm and value is None, key
+                if value is not None:
+                    values[key] = value
+            assert victim.stats()["flash_checksum_errors"] == "0"
+    finally:
+        for sock in opened:
+            sock.close()
+        victim.remove()
