@@ -23,6 +23,9 @@ pub enum AdmissionRule {
     Fetched,
     /// Each item with this probability in percent.
     Random(u8),
+    /// Items up to this many bytes, and a larger item with a probability that falls with its size:
+    /// all larger items write so many bytes on average.
+    Bytes(u64),
 }
 
 /// A byte budget: a token bucket.

@@ -68,6 +68,8 @@ pub struct CacheStats {
     /// had begun.
     pub uploads: u64,
     pub uploads_failed: u64,
+    /// Of `admitted_bytes`, those of such values.
+    pub upload_bytes: u64,
     /// Bytes of records placed on flash, and bytes of the pages given to them. Their ratio is the
     /// page fill.
     pub page_fill_record_bytes: u64,
@@ -83,7 +85,7 @@ senko_io::counters! {
         reclaim_regions reinsertions admitted_bytes reinserted_bytes device_write_bytes
         slab_moves crawler_reclaimed drops_error flash_read_timeouts flash_misses_out
         device_write_pauses device_outages device_returns device_pauses
-        device_pause_ms drops_index uploads uploads_failed page_fill_record_bytes page_fill_page_bytes
+        device_pause_ms drops_index uploads uploads_failed upload_bytes page_fill_record_bytes page_fill_page_bytes
 }
 
 /// Commands on items of one slab class, in DRAM or on flash, with memcached's names.

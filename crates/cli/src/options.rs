@@ -159,7 +159,8 @@ pub struct ServeOptions {
     /// Bytes written and reclaimed at a time [default: 16m, less when memory is small]
     #[arg(long, value_name = "SIZE", help_heading = "Flash")]
     pub region: Option<Bytes>,
-    /// Which items leaving DRAM are written to flash: all, fetched, random:P
+    /// Which items leaving DRAM are written to flash: all, fetched, random:P, or bytes:SIZE, which
+    /// writes items larger than SIZE more seldom the larger they are
     #[arg(long, value_name = "RULE", help_heading = "Flash")]
     pub admission: Option<Rule>,
     /// Most bytes written to flash: 20m/s, 100g/day

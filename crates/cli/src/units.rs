@@ -227,12 +227,16 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Rule, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is not an admission rule; it is one of all, fetched, random:P (P in percent, 1 to 100)"
+                "\"{text}\" is not an admission rule; it is one of all, fetched, random:P (P in percent, 1 to 100), bytes:SIZE"
             )
         };
         match text {
             "all" => Ok(Rule(AdmissionRule::All)),
             "fetched" => Ok(Rule(AdmissionRule::Fetched)),
+            _ if text.starts_with("bytes:") => match text["bytes:".len()..].parse() {
+                Ok(Bytes(most)) if most > 0 => Ok(Rule(AdmissionRule::Bytes(most))),
+                _ => Err(wrong()),
+            },
             _ => {
                 let percent = text.strip_prefix("random:").ok_or_else(wrong)?;
                 match units::count::<u8>(percent.trim_end_matches('%')) {
@@ -380,6 +384,13 @@ mod tests {
             "random:25".parse::<Rule>().unwrap().0,
             AdmissionRule::Random(25)
         );
+        assert_eq!(
+            "bytes:64k".parse::<Rule>().unwrap().0,
+            AdmissionRule::Bytes(64 << 10)
+        );
+        for wrong in ["bytes:0", "bytes:", "bytes:x", "bytes"] {
+            assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
+        }
         assert!("random:0".parse::<Rule>().is_err());
         assert!("random:101".parse::<Rule>().is_err());
         assert_eq!("s3-fifo".parse::<Policy>().unwrap().0, PolicyKind::S3Fifo);

@@ -134,6 +134,8 @@ counters! {
         => "senko_slow_readers_closed_total" "Connections closed because they did not read.";
     "senko_streams" = n.stats.streams
         => "senko_streams_total" "Large values sent from flash piece by piece.";
+    "senko_stream_bytes" = n.stats.stream_bytes
+        => "senko_stream_bytes_total" "Bytes of these values.";
     "senko_streams_broken" = n.stats.streams_broken
         => "senko_streams_broken_total"
         "Connections closed in the middle of a value, because flash had a piece that is damaged or can't be read.";
@@ -183,6 +185,9 @@ counters! {
         "Items that left DRAM while their flash copy was valid.";
     "flash_uploads" = n.cache.uploads
         => "senko_flash_uploads_total" "Large values that went to flash as they arrived.";
+    "flash_upload_bytes" = n.cache.upload_bytes
+        => "senko_flash_upload_bytes_total"
+        "Of the bytes of items written for the first time, those of large values.";
     "flash_uploads_failed" = n.cache.uploads_failed
         => "senko_flash_uploads_failed_total"
         "Of those that began, values that were given up: their client, their write or their region went.";

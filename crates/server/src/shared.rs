@@ -58,7 +58,7 @@ thread_stats! {
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
     forwarded sent_for_others read_across read_afar retries slow_readers_closed
-    streams streams_broken streams_stalled
+    streams stream_bytes streams_broken streams_stalled
     rounds whole_turns heavy_turns conns_held values_given_up auth_cmds auth_errors
     ssl_handshake_errors ssl_proto_errors ssl_new_sessions
     tls_handshakes tls_handshake_steps tls_handshake_rounds

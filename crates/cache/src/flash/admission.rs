@@ -84,12 +84,9 @@ impl Admitter {
         let passes = match self.rule {
             AdmissionRule::All => true,
             AdmissionRule::Fetched => fetched,
-            AdmissionRule::Random(percent) => {
-                // xorshift64: good enough to thin a stream.
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                self.random % 100 < u64::from(percent)
+            AdmissionRule::Random(percent) => self.draw() % 100 < u64::from(percent),
+            AdmissionRule::Bytes(most) => {
+                bytes as u64 <= most || self.draw() % (bytes as u64) < most
             }
         };
         if !passes {
@@ -97,6 +94,14 @@ impl Admitter {
         } else {
             self.spend(bytes)
         }
+    }
+
+    /// xorshift64: good enough to thin a stream.
+    fn draw(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
     }
 
     /// Spends budget for a write to which no rule applies.
@@ -197,6 +202,24 @@ mod tests {
                 (pairs as f64 / 500.0 - expected).abs() <= 1.5 * off + 0.01,
                 "{pairs} pairs"
             );
+        }
+    }
+
+    /// However large items are, so many bytes of each are written on average; small ones all are.
+    #[test]
+    fn items_of_all_sizes_write_the_same_bytes() {
+        let rule = AdmissionRule::Bytes(64 << 10);
+        let mut a = Admitter::new(Admission { rule, budget: None }, 5);
+        assert!((0..1000).all(|n| a.admit(n * 65, false).is_ok()));
+        assert!(a.admit(64 << 10, false).is_ok());
+        for bytes in [100_000, 1 << 20, 32 << 20] {
+            let (draws, p) = (100_000.0, (64 << 10) as f64 / bytes as f64);
+            let passed = (0..100_000)
+                .filter(|_| a.admit(bytes, true).is_ok())
+                .count() as f64;
+            // Five standard deviations.
+            let off = 5.0 * (draws * p * (1.0 - p)).sqrt();
+            assert!((passed - draws * p).abs() <= off, "{passed} of {bytes}");
         }
     }
 

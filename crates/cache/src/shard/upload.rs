@@ -159,6 +159,7 @@ impl Shard {
         self.flash.end_upload(id);
         self.stats.uploads += 1;
         self.stats.total_items += 1;
+        self.stats.upload_bytes += header.flash_len() as u64;
         self.stats.admitted_bytes += header.flash_len() as u64;
         header.cas
     }

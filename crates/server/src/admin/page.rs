@@ -145,6 +145,7 @@ pub(super) fn html(started: &Started, phase: Phase, history: &History) -> String
     latencies(&mut page, &recent);
     tiers(&mut page, &sums, history);
     wear(&mut page, started, history, &sums);
+    large(&mut page, &sums, &recent);
     drops(&mut page, &sums, &recent);
     devices(&mut page, started, &recent);
     hot(&mut page, started);
@@ -290,6 +291,26 @@ fn wear(page: &mut Page, started: &Started, history: &History, sums: &Sums) {
         }
         None => {}
     }
+}
+
+/// Values that go straight between flash and clients, once there was one.
+fn large(page: &mut Page, sums: &Sums, recent: &Sums) {
+    let rows = |s: &Sums| {
+        [
+            ("stored", s.cache.uploads, s.cache.upload_bytes),
+            ("sent", s.stats.streams, s.stats.stream_bytes),
+        ]
+    };
+    let all = rows(sums);
+    if all.iter().all(|(_, count, _)| *count == 0) {
+        return;
+    }
+    page.section("Large values on flash");
+    page.table(&["", "last minute", "bytes", "since the start", "bytes"]);
+    for ((name, count, bytes), (_, now, part)) in all.into_iter().zip(rows(recent)) {
+        page.row(&[&name, &now, &size(part), &count, &size(bytes)]);
+    }
+    page.end();
 }
 
 fn drops(page: &mut Page, sums: &Sums, recent: &Sums) {

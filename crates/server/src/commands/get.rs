@@ -50,6 +50,14 @@ pub(crate) fn count_hit(ctx: &mut Ctx<'_, impl Queue>, key: &[u8], touch: bool, 
     }
 }
 
+/// Counts a large value that is sent piece by piece.
+pub(super) fn count_stream(ctx: &mut Ctx<'_, impl Queue>, found: &FlashItem) {
+    if found.rest.is_some() {
+        ctx.stats.streams += 1;
+        ctx.stats.stream_bytes += u64::from(found.meta.value_len);
+    }
+}
+
 /// The form in which a get takes an item from flash. A touch changes the item, which then comes to
 /// DRAM.
 pub(super) fn want(touch: Option<u32>) -> Want {
@@ -142,7 +150,7 @@ pub(super) fn text(
         }
         Resolved::Answer(found) => {
             let meta = found.meta;
-            ctx.stats.streams += u64::from(found.rest.is_some());
+            count_stream(ctx, &found);
             if cas {
                 value_line(
                     &mut out.bytes,
@@ -354,7 +362,7 @@ pub(super) fn binary(
                 with_value,
                 ctx.cas(found.meta.cas),
             );
-            ctx.stats.streams += u64::from(found.rest.is_some());
+            count_stream(ctx, &found);
             push_flash_value(found, false, false, req.remote, out);
             count_hit(ctx, req.key.bytes, false, &meta);
         }

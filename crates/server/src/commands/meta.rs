@@ -312,7 +312,7 @@ fn flash_hit(
     line.write(ctx, req, flags, &mut out.bytes);
     let meta = found.meta;
     if line.sends_value(ctx, flags) {
-        ctx.stats.streams += u64::from(found.rest.is_some());
+        value::count_stream(ctx, &found);
         value::push_flash_value(found, true, false, req.remote, out);
     }
     value::count_hit(ctx, req.key.bytes, false, &meta);

@@ -453,6 +453,7 @@ fn settings(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
         AdmissionRule::Random(percent) => {
             sink.stat("senko_admission", format_args!("random {percent}%"))
         }
+        AdmissionRule::Bytes(most) => sink.stat("senko_admission", format_args!("bytes {most}")),
     }
     let budget = set
         .admission

@@ -372,6 +372,18 @@ fn the_page_shows_what_the_metrics_count() {
     ] {
         assert!(!page.contains(word), "{word}");
     }
+    // Large values stand apart, once there are some.
+    assert!(!page.contains("Large values"));
+    client.store("large", &[b'x'; 100 << 10]);
+    client.get("large", &[b'x'; 100 << 10]);
+    let all = wait_for(address, "senko_stream_bytes_total", f64::from(100 << 10));
+    assert_eq!(all["senko_streams_total"], 1.0);
+    let [large, admitted] =
+        ["upload", "admitted"].map(|w| all[&format!("senko_flash_{w}_bytes_total")]);
+    assert!(large > f64::from(100 << 10) && large == admitted);
+    let page = get(address, "/");
+    let wanted = "<td>sent</td><td>1</td><td>100 KiB</td><td>1</td><td>100 KiB</td>";
+    assert!(page.contains(wanted), "{page}");
 }
 
 #[test]

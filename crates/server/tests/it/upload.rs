@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use senko_server::settings::BackendChoice;
+use senko_server::settings::{AdmissionRule, BackendChoice, Budget};
 
 use crate::serve::client::{Client, PATIENCE, Place, on_both};
 
@@ -309,5 +309,50 @@ fn what_others_do_meanwhile() {
             client.ask("get k\r\n", "END\r\n");
             assert_eq!(client.stat("store_no_memory"), 0);
         });
+    }
+}
+
+/// The write budget and the admission rule count large values beside small items. One that they do
+/// not let to flash goes to DRAM, or nowhere if it is too large for that.
+#[test]
+fn what_is_not_admitted_goes_to_dram() {
+    for (rule, burst) in [
+        (AdmissionRule::All, 1 << 20),
+        (AdmissionRule::Bytes(1), 1 << 40),
+    ] {
+        let place = Place::start(BackendChoice::Auto, 1).restart(|settings| {
+            settings.max_item = 100 << 20;
+            settings.admission.rule = rule;
+            settings.admission.budget = Some(Budget {
+                bytes_per_second: 1,
+                burst,
+            });
+        });
+        let mut client = place.connect();
+        for n in 0..4 {
+            client.store(&format!("k{n}"), &value(n, 700_000));
+        }
+        let stats = client.stats();
+        // Of the burst, the first one leaves too little for the second.
+        let uploads = u64::from(rule == AdmissionRule::All);
+        assert_eq!(stats.get("flash_uploads"), uploads, "{}", stats.0);
+        assert_eq!(stats.get("dram_items"), 4 - uploads);
+        for n in 0..4 {
+            client.get(&format!("k{n}"), &value(n, 700_000));
+        }
+        let large = vec![b'.'; 50 << 20];
+        client.send(format!("set k1 0 0 {}\r\n", large.len()));
+        client.expect(b"SERVER_ERROR out of memory storing object\r\n");
+        client.send(large);
+        client.ask("\r\nget k1\r\n", "END\r\n");
+        // What leaves DRAM is not admitted either.
+        for n in 0..10_000 {
+            client.store(&format!("small{n}"), &value(n, 9000));
+        }
+        let stats = client.stats();
+        let drops = ["flash_drops_budget", "flash_drops_rule"];
+        let all: u64 = drops.iter().map(|name| stats.get(name)).sum();
+        assert!(all > 1000, "{}", stats.0);
+        assert!(stats.get("flash_written_bytes") < 2 << 20);
     }
 }
