@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::client::{LoginArgs, TlsArgs};
 use crate::fill;
-use crate::units::{ByteRate, size_of};
+use crate::units::{ByteRate, Rule, WriteBudget, size_of};
 
 /// How long the server may take beyond what was asked for. Its stop may save a cache.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -49,11 +49,15 @@ enum CtlCommand {
     Status,
     /// Changes an option until the server stops
     #[command(
-        after_help = "verbosity    0 to 3: as many as -v is given to senko serve\n\
-        item-memory  a size such as 2g: memory of items in DRAM, within --memory, as memcached's cache_memlimit\n\n\
-        Other options need another start.\n\n\
+        after_help = "verbosity           0 to 3: as many as -v is given to senko serve\n\
+        item-memory         a size such as 2g: memory of items in DRAM, within --memory, as memcached's cache_memlimit\n\
+        flash-write-budget  a rate such as 100g/day or 20m/s, as of senko serve, or none\n\
+        admission           all, fetched, random:P or bytes:SIZE, as of senko serve\n\
+        promote-after       1 to 3 hits, as of senko serve\n\n\
+        Other options need another start. status shows the values in force.\n\n\
         Examples:\n  \
-        senko ctl --socket /run/senko.ctl set verbosity 1"
+        senko ctl --socket /run/senko.ctl set verbosity 1\n  \
+        senko ctl --socket /run/senko.ctl set flash-write-budget 20m/s"
     )]
     Set(SetArgs),
     /// Stores another server's items, while this one serves
@@ -77,10 +81,19 @@ enum CtlCommand {
     Drain(DrainArgs),
 }
 
+/// What a running server can change (`crates/server/src/ctl.rs`).
+const OPTIONS: [&str; 5] = [
+    "verbosity",
+    "item-memory",
+    "flash-write-budget",
+    "admission",
+    "promote-after",
+];
+
 #[derive(Args, Debug)]
 struct SetArgs {
-    /// verbosity or item-memory
-    #[arg(value_name = "OPTION")]
+    /// What to change
+    #[arg(value_name = "OPTION", value_parser = OPTIONS)]
     option: String,
     /// Its new value
     #[arg(value_name = "VALUE")]
@@ -122,6 +135,9 @@ struct DrainArgs {
 
 /// Runs `senko ctl`.
 pub fn main(args: &CtlArgs) -> Result<()> {
+    let socket = args.socket.as_deref().context(
+        "which server? Name the socket that it was given by --ctl: senko ctl --socket PATH",
+    );
     let (request, time) = match &args.command {
         CtlCommand::Status => ("status".to_owned(), PATIENCE),
         CtlCommand::Set(set) => (format!("set {}", words(set)?), PATIENCE),
@@ -132,9 +148,16 @@ pub fn main(args: &CtlArgs) -> Result<()> {
             (format!("drain {seconds}"), drain.within + PATIENCE)
         }
     };
-    let path = args.socket.as_ref().context(
-        "which server? Name the socket that it was given by --ctl: senko ctl --socket PATH",
-    )?;
+    let said = ask(socket?, &request, time, args.json)?;
+    // Without what it takes to reach a peer.
+    let shown = request
+        .split_once(" {")
+        .map_or(&request[..], |(shown, _)| shown);
+    said.end(args, shown)
+}
+
+/// Sends a request to a server, and waits for its answer.
+fn ask(path: &Path, request: &str, time: Duration, json: bool) -> Result<Said> {
     let shown = path.display();
     let mut stream = UnixStream::connect(path).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => {
@@ -149,23 +172,29 @@ pub fn main(args: &CtlArgs) -> Result<()> {
         .map_err(failed)?;
     let mut said = Said::default();
     for line in BufReader::new(stream).lines() {
-        said.take(&line.map_err(failed)?, args.json)?;
+        said.take(&line.map_err(failed)?, json)?;
     }
-    // Without what it takes to reach a peer.
-    let shown = request
-        .split_once(" {")
-        .map_or(&request[..], |(shown, _)| shown);
-    said.end(args, shown)
+    Ok(said)
 }
 
 /// The words of a `set`, in the server's units.
 fn words(set: &SetArgs) -> Result<String> {
     let SetArgs { option, value } = set;
-    let one = |text: &str| !text.is_empty() && !text.contains(char::is_whitespace);
-    if !one(option) || !one(value) {
-        bail!("OPTION and VALUE are one word each");
+    if value.is_empty() || value.contains(char::is_whitespace) {
+        bail!("VALUE is one word");
     }
     Ok(match &option[..] {
+        "flash-write-budget" if value != "none" => {
+            let WriteBudget(budget) = value.parse().map_err(|why| anyhow!("{option}: {why}"))?;
+            format!("{option} {}/{}", budget.bytes_per_second, budget.burst)
+        }
+        "admission" if value.starts_with("bytes:") => {
+            let Rule(rule) = value.parse().map_err(|why| anyhow!("{option}: {why}"))?;
+            match rule {
+                AdmissionRule::Bytes(most) => format!("{option} bytes:{most}"),
+                _ => format!("{option} {value}"),
+            }
+        }
         "item-memory" => {
             let bytes = size_of(value).map_err(|why| anyhow!("item-memory: {why}"))?;
             format!("{option} {bytes}")

@@ -194,7 +194,10 @@ impl FromStr for WriteBudget {
         }
         // A budget per day may be spent in bursts of minutes, a budget per second in bursts of
         // seconds. A region has to fit.
-        let burst = (bytes_per_second * 10).max(bytes / 288).max(32 << 20);
+        let burst = bytes_per_second
+            .saturating_mul(10)
+            .max(bytes / 288)
+            .max(32 << 20);
         Ok(WriteBudget(Budget {
             bytes_per_second,
             burst,

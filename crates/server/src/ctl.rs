@@ -33,13 +33,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use senko_cache::CacheStats;
+use senko_cache::{AdmissionRule, Budget, CacheStats};
 use senko_io::{ConnId, Event, EventLoop, Listener, SendBatch, SendMode};
 
 use crate::filler;
 use crate::operator::OperatorThread;
 use crate::server::report::ServerError;
 use crate::shared::{Shared, Shutdown, ThreadStats};
+use crate::tuning::Tuned;
 
 /// The access mask of the socket (CTL-1).
 pub(crate) const MASK: u32 = 0o600;
@@ -313,9 +314,90 @@ fn set(shared: &Shared, option: &str, value: &str) -> Result<String, String> {
                 )),
             }
         }
+        "flash-write-budget" | "admission" | "promote-after" => tune(shared, option, value),
         _ => Err(format!(
-            "{option} does not change while the server runs: verbosity and item-memory do"
+            "{option} does not change while the server runs: verbosity, item-memory, flash-write-budget, admission and \
+             promote-after do"
         )),
+    }
+}
+
+/// Sets how items go to flash and come back. A budget comes as bytes a second, a slash, and the
+/// bytes of a burst.
+fn tune(shared: &Shared, option: &str, value: &str) -> Result<String, String> {
+    let settings = &shared.settings;
+    if settings.flash.is_empty() {
+        return Err(format!(
+            "{option} has no effect in this server: it has no flash"
+        ));
+    }
+    let tuning = &shared.tuning;
+    match option {
+        "flash-write-budget" => {
+            let numbers = value
+                .split_once('/')
+                .map(|(rate, burst)| (rate.parse().unwrap_or(0), burst.parse().unwrap_or(0)));
+            let budget = match numbers {
+                None if value == "none" => None,
+                Some((bytes_per_second @ 1.., burst @ 1..)) => Some(Budget {
+                    bytes_per_second,
+                    burst,
+                }),
+                _ => {
+                    return Err(format!(
+                        "{option} is none, or 1 byte a second or more, not {value}"
+                    ));
+                }
+            };
+            let before = tuning.change(|now| now.admission.budget = budget);
+            let after = tuning.now();
+            Ok(format!(
+                "{option} is {}; it was {}",
+                rate(&after),
+                rate(&before)
+            ))
+        }
+        "admission" if settings.no_evict => Err(
+            "admission has no effect in this server: with -M every item goes to flash".to_owned(),
+        ),
+        "admission" => {
+            let wrong = || {
+                format!(
+                    "admission is all, fetched, random:P with P from 1 to 100, or bytes:SIZE, not {value}"
+                )
+            };
+            let number = |text: &str| text.parse().map_err(|_| wrong());
+            let rule = match value.split_once(':').unwrap_or((value, "")) {
+                ("all", "") => AdmissionRule::All,
+                ("fetched", "") => AdmissionRule::Fetched,
+                ("random", percent) => match number(percent)? {
+                    percent @ 1..=100 => AdmissionRule::Random(percent as u8),
+                    _ => return Err(wrong()),
+                },
+                ("bytes", most) => match number(most)? {
+                    0 => return Err(wrong()),
+                    most => AdmissionRule::Bytes(most),
+                },
+                _ => return Err(wrong()),
+            };
+            let before = tuning.change(|now| now.admission.rule = rule);
+            Ok(format!("admission is {value}; it was {}", before.rule()))
+        }
+        _ => match value.parse() {
+            Ok(hits @ 1..=3) => {
+                let before = tuning.change(|now| now.promote_after = hits).promote_after;
+                Ok(format!("promote-after is {hits}; it was {before}"))
+            }
+            _ => Err(format!("promote-after is 1 to 3 hits, not {value}")),
+        },
+    }
+}
+
+/// A budget in words.
+fn rate(tuned: &Tuned) -> String {
+    match tuned.budget() {
+        0 => "none".to_owned(),
+        bytes => format!("{bytes} bytes a second"),
     }
 }
 
@@ -362,9 +444,13 @@ fn status(shared: &Shared) -> String {
         row("flash-written-bytes", &cache.device_write_bytes);
         row("flash-drops-budget", &cache.drops_budget);
         row("flash-drops-busy", &cache.drops_busy);
-        if let Some(budget) = settings.admission.budget {
-            row("flash-write-budget", &budget.bytes_per_second);
+        let tuned = shared.tuning.now();
+        match tuned.budget() {
+            0 => row("flash-write-budget", &"none"),
+            bytes => row("flash-write-budget", &bytes),
         }
+        row("admission", &tuned.rule());
+        row("promote-after", &tuned.promote_after);
         let states = shared.device_states();
         for (spec, state) in settings.flash.iter().zip(states) {
             let state = format!("{state:?}").to_lowercase();

@@ -36,4 +36,5 @@ pub mod parked; // the place of a worker's shards while it waits, where other wo
 pub mod watch; // connections of watchers
 pub mod window; // the pieces of a large value that are read ahead
 pub mod tls; // the server's certificate, and the cipher of one connection
+mod tuning; // how items go to flash, as it is in force now
 pub mod worker; // one thread: event loop, shard, connections

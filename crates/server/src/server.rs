@@ -44,6 +44,7 @@ use crate::settings::{FlashSpec, Settings, Terms};
 use crate::shards::Deal;
 use crate::shared::{ConnEntry, Shared, Shutdown};
 use crate::tls::Tls;
+use crate::tuning::Tuning;
 use crate::worker::{Door, LoopReport, WorkerConfig};
 use crew::Crew;
 use data_dir::{DataDir, LABEL_PAGES};
@@ -581,7 +582,7 @@ fn shard_config(
         flash,
         region: plan.region,
         policy: settings.policy,
-        admission: share_of_budget(settings, plan.shards as u64),
+        admission: Tuning::of(settings).now().share(plan.shards),
         promote_after: settings.promote_after,
         upload_over: settings.stream_over,
         upload_bytes: plan.upload_bytes,
@@ -592,16 +593,6 @@ fn shard_config(
         seed: settings.seed.wrapping_add(index as u64),
         hash_seed: settings.hash_seed,
     }
-}
-
-/// The write budget is for the whole server, so each shard gets its share.
-fn share_of_budget(settings: &Settings, shards: u64) -> senko_cache::Admission {
-    let mut admission = settings.admission;
-    if let Some(budget) = &mut admission.budget {
-        budget.bytes_per_second = (budget.bytes_per_second / shards).max(1);
-        budget.burst = (budget.burst / shards).max(1);
-    }
-    admission
 }
 
 /// How long an address may still belong to a killed server: the kernel closes its ring's sockets a

@@ -18,7 +18,8 @@
 use std::ops::{Deref, DerefMut};
 
 use senko_cache::{
-    CacheStats, DeviceHealth, Done, Evicted, Key, Pinned, Shard, ShardConfig, SlabClassStats,
+    Admission, CacheStats, DeviceHealth, Done, Evicted, Key, Pinned, Shard, ShardConfig,
+    SlabClassStats,
 };
 use senko_io::{Completion, MappedMemory, Queue};
 
@@ -233,6 +234,13 @@ impl Shards {
     pub fn set_dram_limit(&mut self, bytes: usize) {
         for (_, shard) in self.own_mut() {
             shard.set_dram_limit(bytes);
+        }
+    }
+
+    /// [`Shard::tune`] with each shard's share.
+    pub fn tune(&mut self, share: Admission, promote_after: u8) {
+        for (_, shard) in self.own_mut() {
+            shard.tune(share, promote_after);
         }
     }
 

@@ -34,6 +34,7 @@ use crate::seldom::Seldom;
 use crate::settings::Settings;
 use crate::shards::{Deal, Shards};
 use crate::tls::Tls;
+use crate::tuning::Tuning;
 use crate::watch::Watchers;
 
 /// The supported version of the memcached protocols. Clients parse it as numbers, so it comes
@@ -231,6 +232,8 @@ pub struct Shared {
     /// The bounds of a shard's part of it, which are the same for all.
     dram_bounds: OnceLock<RangeInclusive<usize>>,
     shutdown: AtomicU8,
+    /// How items go to flash and come back.
+    pub(crate) tuning: Tuning,
     /// Whether new connections are turned away, before a stop.
     draining: AtomicBool,
     verbosity: Mutex<u8>,
@@ -292,6 +295,7 @@ impl Shared {
             dram_limit: AtomicU64::new(0),
             dram_bounds: OnceLock::new(),
             shutdown: AtomicU8::new(0),
+            tuning: Tuning::of(&settings),
             draining: AtomicBool::new(false),
             verbosity: Mutex::new(settings.verbosity),
             published: (0..workers).map(|_| Mutex::default()).collect(),
@@ -636,6 +640,7 @@ pub struct Cursor {
     flush: u64,
     reset: u64,
     dram_limit: u64,
+    tuned: u64,
     fill: u64,
 }
 
@@ -696,8 +701,9 @@ impl Cursor {
         taken
     }
 
-    /// Applies everything pending: flushes, `stats reset`, `cache_memlimit`, the beginning and the
-    /// end of a fill. The worker calls it about ten times a second, and before it publishes.
+    /// Applies everything pending: flushes, `stats reset`, `cache_memlimit`, another tuning of
+    /// flash, the beginning and the end of a fill. The worker calls it about ten times a second,
+    /// and before it publishes.
     pub fn catch_up(&mut self, shared: &Shared, shards: &mut Shards, stats: &mut ThreadStats) {
         // Loaded first, so that a flush before the fill began is not applied after that.
         let fill = shared.fill.number();
@@ -712,6 +718,10 @@ impl Cursor {
         if limit != self.dram_limit {
             self.dram_limit = limit;
             shards.set_dram_limit((limit / shared.deal.shards() as u64) as usize);
+        }
+        if let Some((tuned, changes)) = shared.tuning.after(self.tuned) {
+            self.tuned = changes;
+            shards.tune(tuned.share(shared.deal.shards()), tuned.promote_after);
         }
     }
 

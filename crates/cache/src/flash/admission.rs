@@ -38,18 +38,33 @@ pub(crate) struct Admitter {
 
 impl Admitter {
     pub fn new(config: Admission, seed: u64) -> Admitter {
-        let (rate, burst) = config
-            .budget
-            .map_or((0, 0), |b| (b.bytes_per_second, b.burst));
-        Admitter {
+        let mut admitter = Admitter {
             rule: config.rule,
-            rate,
-            burst,
-            millibytes: i128::from(burst) * 1000,
+            rate: 0,
+            burst: 0,
+            millibytes: 0,
             unwritten: 0,
             last_ms: 0,
-            limited: config.budget.is_some(),
+            limited: false,
             random: seed | 1,
+        };
+        admitter.change(config);
+        admitter
+    }
+
+    /// Goes on with this rule and budget. A bucket where none was is full. Another bucket keeps
+    /// what it has, as far as its burst reaches, and its debt.
+    pub fn change(&mut self, config: Admission) {
+        let was_limited = self.limited;
+        self.rule = config.rule;
+        self.limited = config.budget.is_some();
+        (self.rate, self.burst) = config
+            .budget
+            .map_or((0, 0), |b| (b.bytes_per_second, b.burst));
+        let full = i128::from(self.burst) * 1000;
+        match was_limited {
+            true => self.millibytes = self.millibytes.min(full),
+            false => (self.millibytes, self.unwritten) = (full, 0),
         }
     }
 
@@ -221,6 +236,46 @@ mod tests {
             let off = 5.0 * (draws * p * (1.0 - p)).sqrt();
             assert!((passed - draws * p).abs() <= off, "{passed} of {bytes}");
         }
+    }
+
+    /// Whatever is written, another budget begins with no more than its burst, and a debt stays.
+    #[test]
+    fn another_budget_goes_on_where_the_one_before_was() {
+        let of = |rate, burst| Admission {
+            rule: AdmissionRule::All,
+            budget: Some(Budget {
+                bytes_per_second: rate,
+                burst,
+            }),
+        };
+        let none = Admission {
+            rule: AdmissionRule::Fetched,
+            budget: None,
+        };
+        let mut a = Admitter::new(none, 1);
+        a.advance(1);
+        assert_eq!(a.admit(10_000, false), Err(Refusal::Rule));
+        assert_eq!(a.admit(10_000, true), Ok(()));
+        a.change(of(1000, 500));
+        assert!(a.affords(500) && a.admit(400, false).is_ok());
+        assert!(a.affords(100) && !a.affords(101));
+        // More a second, from what is left.
+        a.change(of(2000, 1000));
+        assert!(a.affords(100) && !a.affords(101));
+        a.advance(201);
+        assert!(a.affords(500) && !a.affords(501));
+        a.change(of(1000, 50));
+        assert!(a.affords(50));
+        a.spend_anyway(51);
+        assert!(!a.affords(50), "the rest is no more than the burst");
+        a.spend_anyway(999);
+        a.change(of(1000, 500));
+        a.advance(1201);
+        assert!(a.affords(0) && !a.affords(1), "the debt is paid first");
+        a.change(none);
+        assert!(a.affords(1 << 40));
+        a.change(of(1, 70));
+        assert!(a.affords(70) && a.admit(70, false).is_ok() && !a.affords(1));
     }
 
     /// A write that must happen takes its bytes from the budget. Later writes wait until the bytes

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use senko_io::Queue;
 
+use crate::config::Admission;
 use crate::dram::LEAST_PAGES;
 use crate::index::PARTS;
 use crate::record::{Header, Meta};
@@ -108,5 +109,12 @@ impl Shard {
         self.dram.set_memory(bytes);
         self.share_memory(0);
         true
+    }
+
+    /// From now on items go to flash by this rule and budget, and come back after this number of
+    /// hits (1 to 3).
+    pub fn tune(&mut self, admission: Admission, promote_after: u8) {
+        self.flash.admitter_mut().change(admission);
+        self.config.promote_after = promote_after;
     }
 }

@@ -108,14 +108,144 @@ fn a_server_says_its_state_and_changes_options() {
         &set("verbosity", "x1"),
         "verbosity takes a whole number, not x1",
     );
-    undone(
-        &set("threads", "4"),
-        "threads does not change while the server runs: verbosity and item-memory do",
+    let wrong = set("threads", "4");
+    assert_eq!(wrong.status.code(), Some(2));
+    let told = text(&wrong.stderr);
+    assert!(
+        told.contains("item-memory") && told.contains("promote-after"),
+        "{told}"
     );
-    undone(&set("a b", "4"), "one word each");
+    // Who asks the socket in other words is told, too.
+    let mut socket = UnixStream::connect(folder.join("ctl")).unwrap();
+    socket.write_all(b"set threads 4\n").unwrap();
+    let mut told = String::new();
+    socket.read_to_string(&mut told).unwrap();
+    assert!(
+        told.starts_with("no threads does not change while the server runs: verbosity, "),
+        "{told}"
+    );
+    undone(&set("verbosity", "1 2"), "VALUE is one word");
     assert_eq!(status(&folder)["verbosity"], 2);
     let (status, _) = server.stop();
     assert!(status.success() && !folder.join("ctl").exists());
+}
+
+/// The tier of flash follows what is set: the workers do what `status` says is in force.
+#[test]
+fn how_items_go_to_flash_changes_while_a_server_runs() {
+    let folder = Scratch::new();
+    let flash = ["-p", "0", "-m", "64", "--flash", "flash:512m", "-t", "2"];
+    let more = ["--ctl", "ctl", "--promote-after", "3"];
+    let server = Running::serve(&folder, &[&flash[..], &more].concat());
+    let set = |option: &str, value: &str| ctl(&folder, &["set", option, value]);
+    let count = |name: &str| status(&folder)[name].as_u64().unwrap();
+    let now = status(&folder);
+    assert_eq!(
+        (
+            &now["flash-write-budget"],
+            &now["admission"],
+            &now["promote-after"]
+        ),
+        (&"none".into(), &"all".into(), &3.into())
+    );
+    let mut stream = server.connect();
+    let mut key = 0;
+    let mut store = |mebibytes: usize| {
+        for _ in 0..mebibytes * 16 {
+            let request = format!("set {key} 0 0 60000 noreply\r\n{:60000}\r\n", "");
+            stream.write_all(request.as_bytes()).unwrap();
+            key += 1;
+        }
+        ask(&mut stream, "mn\r\n", "MN\r\n");
+    };
+    wait_for(|| {
+        store(4);
+        (count("flash-written-bytes") > 32 << 20).then_some(())
+    });
+
+    // One hit on flash of a key suffices from now on; before, none of these keys had a second one.
+    let mut reader = server.connect();
+    let mut read = |key: usize| {
+        ask(&mut reader, &format!("get {key}\r\n"), "END\r\n");
+        let stats = ask(&mut reader, "stats\r\n", "END\r\n");
+        let row = stats
+            .lines()
+            .find_map(|row| row.strip_prefix("STAT flash_promotions "));
+        row.unwrap().parse::<u64>().unwrap()
+    };
+    assert!((0..50).all(|key| read(key) == 0));
+    assert_eq!(
+        done(&set("promote-after", "1")),
+        "promote-after is 1; it was 3\n"
+    );
+    assert_eq!(status(&folder)["promote-after"], 1);
+    let mut next = 50..;
+    wait_for(|| (read(next.next().unwrap() % 200) > 0).then_some(()));
+
+    let out = done(&set("flash-write-budget", "1/s"));
+    assert_eq!(out, "flash-write-budget is 1 bytes a second; it was none\n");
+    assert_eq!(status(&folder)["flash-write-budget"], 1);
+    let settings = ask(&mut server.connect(), "stats settings\r\n", "END\r\n");
+    assert!(settings.contains("STAT senko_flash_write_budget 1\r\n"));
+    // What may be written in a burst comes first.
+    wait_for(|| {
+        store(4);
+        (count("flash-drops-budget") > 0).then_some(())
+    });
+    let written = count("flash-written-bytes");
+    let out = done(&set("flash-write-budget", "none"));
+    assert_eq!(out, "flash-write-budget is none; it was 1 bytes a second\n");
+    // More than two bursts.
+    wait_for(|| {
+        store(4);
+        (count("flash-written-bytes") > written + (80 << 20)).then_some(())
+    });
+
+    assert_eq!(
+        done(&set("admission", "fetched")),
+        "admission is fetched; it was all\n"
+    );
+    assert_eq!(status(&folder)["admission"], "fetched");
+    wait_for(|| {
+        store(4);
+        let stats = ask(&mut server.connect(), "stats\r\n", "END\r\n");
+        (!stats.contains("STAT flash_drops_rule 0\r\n")).then_some(())
+    });
+
+    undone(
+        &set("promote-after", "4"),
+        "promote-after is 1 to 3 hits, not 4",
+    );
+    undone(
+        &set("flash-write-budget", "0/s"),
+        "is less than a byte a second",
+    );
+    undone(&set("flash-write-budget", "20m"), "is not a write budget");
+    undone(
+        &set("admission", "random:101"),
+        "admission is all, fetched, random:P with P from 1 to 100, or bytes:SIZE, not random:101",
+    );
+    undone(&set("admission", "bytes:0"), "is not an admission rule");
+    assert_eq!(
+        done(&set("admission", "bytes:64k")),
+        "admission is bytes:65536; it was fetched\n"
+    );
+    assert_eq!(status(&folder)["admission"], "bytes:65536");
+    done(&set("admission", "fetched"));
+    let now = status(&folder);
+    assert_eq!(
+        (&now["flash-write-budget"], &now["admission"]),
+        (&"none".into(), &"fetched".into())
+    );
+    drop(server);
+
+    let folder = Scratch::new();
+    let _server = Running::serve(&folder, &DRAM);
+    let undone_here = ctl(&folder, &["set", "promote-after", "2"]);
+    undone(
+        &undone_here,
+        "promote-after has no effect in this server: it has no flash",
+    );
 }
 
 /// A drain turns newcomers away, serves the others until they leave, and stops the server as

@@ -309,7 +309,7 @@ fn devices(text: &mut Text, shared: &Shared, sums: &Sums) {
 fn wear(text: &mut Text, shared: &Shared, history: &History, sums: &Sums) {
     let written = sums.written();
     let settings = &shared.settings;
-    let budget = settings.admission.budget;
+    let budget = shared.tuning.now().admission.budget;
     let day = history.last_day(Instant::now(), written);
     let wear = Wear::of(day, budget, settings.rated_writes);
     families! { text;

@@ -266,7 +266,7 @@ fn wear(page: &mut Page, started: &Started, history: &History, sums: &Sums) {
         return;
     }
     page.section("Writes to flash");
-    let budget = settings.admission.budget;
+    let budget = started.shared.tuning.now().admission.budget;
     let day = history.last_day(Instant::now(), sums.written());
     let wear = Wear::of(day, budget, settings.rated_writes);
     let text = format!("{} in the last {}", size(day.bytes), span(day.seconds));

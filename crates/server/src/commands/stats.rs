@@ -447,20 +447,16 @@ fn settings(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
             format_args!("{}:{}", flash.path.display(), flash.bytes),
         );
     }
-    match set.admission.rule {
-        AdmissionRule::All => sink.stat("senko_admission", "all"),
-        AdmissionRule::Fetched => sink.stat("senko_admission", "fetched"),
+    let tuned = ctx.shared.tuning.now();
+    match tuned.admission.rule {
         AdmissionRule::Random(percent) => {
             sink.stat("senko_admission", format_args!("random {percent}%"))
         }
         AdmissionRule::Bytes(most) => sink.stat("senko_admission", format_args!("bytes {most}")),
+        _ => sink.stat("senko_admission", tuned.rule()),
     }
-    let budget = set
-        .admission
-        .budget
-        .map_or(0, |budget| budget.bytes_per_second);
-    sink.stat("senko_flash_write_budget", budget);
-    sink.stat("senko_promote_after", set.promote_after);
+    sink.stat("senko_flash_write_budget", tuned.budget());
+    sink.stat("senko_promote_after", tuned.promote_after);
     sink.stat("senko_reinsert", yes(set.reinsert));
     sink.stat("senko_spin_us", set.spin.as_micros());
 }
