@@ -22,7 +22,7 @@ use crate::client::{LoginArgs, TlsArgs};
 use crate::process::{self, Interrupted};
 use crate::progress::Bar;
 use crate::stdin;
-use crate::units::{counted, show_size};
+use crate::units::{ByteRate, counted, show_size};
 
 /// How to reach the server.
 #[derive(Args, Clone, Debug)]
@@ -84,6 +84,9 @@ pub struct DumpArgs {
         hide_default_value = true
     )]
     prefix: String,
+    /// Bytes of items to read at most [default: no bound]
+    #[arg(long, value_name = "SIZE/TIME")]
+    rate: Option<ByteRate>,
     /// One JSON object on stdout at the end
     #[arg(long, requires = "to")]
     json: bool,
@@ -120,8 +123,11 @@ pub struct RestoreArgs {
     /// Leave items alone whose keys the server has
     #[arg(long)]
     keep: bool,
+    /// Bytes of items to store at most [default: no bound]
+    #[arg(long, value_name = "SIZE/TIME")]
+    rate: Option<ByteRate>,
     /// Only reads the dump to its end, and says what it has; no server is asked
-    #[arg(long, conflicts_with_all = ["keep", "prefix", "server"])]
+    #[arg(long, conflicts_with_all = ["keep", "prefix", "rate", "server"])]
     check: bool,
     /// One JSON object on stdout at the end
     #[arg(long)]
@@ -138,7 +144,8 @@ pub fn dump(args: &DumpArgs) -> Result<()> {
     {
         bail!("{} exists already", to.display());
     }
-    let source = Source::connect(&args.peer.peer()?, process::stop_flag()).map_err(told)?;
+    let mut source = Source::connect(&args.peer.peer()?, process::stop_flag()).map_err(told)?;
+    source.limit(args.rate.map_or(0, |rate| rate.0));
     process::stop_on_signals();
     let Some(to) = &args.to else {
         let dumped = write(source, &args.prefix, out::stdout());
@@ -207,7 +214,8 @@ pub fn restore(args: &RestoreArgs) -> Result<()> {
             &format!("a whole dump: {items}, {size} of keys and values"),
         );
     }
-    let sink = Sink::connect(&args.peer.peer()?, process::stop_flag()).map_err(told)?;
+    let mut sink = Sink::connect(&args.peer.peer()?, process::stop_flag()).map_err(told)?;
+    sink.limit(args.rate.map_or(0, |rate| rate.0));
     process::stop_on_signals();
     let mut restored = Restored::default();
     let mut bar = total.map(|total| Bar::new("restoring", "bytes", total));

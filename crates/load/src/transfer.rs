@@ -22,6 +22,7 @@ mod client; // a connection that waits for its answers
 mod dump; // from a server into a dump
 mod fill; // from a server into another
 mod format; // the blocks and records of a dump
+mod pace; // bytes a second
 mod restore; // from a dump into a server
 
 use std::io;

@@ -466,6 +466,37 @@ fn a_dump_that_fails_leaves_nothing() {
     assert_eq!(left(), 0);
 }
 
+/// No more than the rate is read or stored: both take two seconds at least.
+#[test]
+fn a_dump_and_a_restore_keep_their_rate() {
+    let folder = Scratch::new();
+    let server = Running::serve(&folder, &DRAM);
+    let many: Vec<String> = (0..2100).map(|n| format!("key{n}")).collect();
+    let many: Vec<(&str, usize)> = many.iter().map(|key| (&key[..], 1000)).collect();
+    write_dump(&folder, "dump", &many);
+    let rate = ["--rate", "1m/s"];
+    let began = std::time::Instant::now();
+    done(&go(
+        "restore",
+        &folder,
+        &server,
+        &[&rate[..], &["dump"]].concat(),
+    ));
+    assert!(began.elapsed().as_secs_f64() > 1.9);
+    let began = std::time::Instant::now();
+    done(&go(
+        "dump",
+        &folder,
+        &server,
+        &[&rate[..], &["--to", "again"]].concat(),
+    ));
+    assert!(began.elapsed().as_secs_f64() > 1.9);
+    assert_eq!(in_dump(&folder, "again").len(), 2100);
+    let wrong = run(SENKO, &folder, &["dump", "--rate", "5"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("is not a rate of a byte a second or more"));
+}
+
 /// A signal ends a restore that waits for its input, with what was done.
 #[test]
 fn a_signal_prints_what_was_restored() {

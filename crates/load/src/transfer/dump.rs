@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::client::Client;
 use super::format::{Totals, Writer};
+use super::pace::Pace;
 use super::{Head, MAX_KEY, Peer, Take, TransferError, is_word, shown, unix_now};
 
 /// Keys that are asked for at once, and the bytes of items after which no more are.
@@ -51,6 +52,8 @@ pub struct Source<'a> {
     time: u32,
     /// Whether senko is asked for its items in DRAM first.
     dram_first: bool,
+    /// Bytes a second; 0: no bound.
+    rate: u64,
     /// What is listed now.
     lists: Lists,
     /// The list of a memcached.
@@ -116,6 +119,7 @@ impl<'a> Source<'a> {
             items,
             time,
             dram_first: false,
+            rate: 0,
             lists: Lists::All,
             spool: None,
         })
@@ -124,6 +128,11 @@ impl<'a> Source<'a> {
     /// Items that the server has, if it says so.
     pub fn items(&self) -> Option<u64> {
         self.items
+    }
+
+    /// Bounds the bytes of keys and values that are read in a second, on average; 0: not at all.
+    pub fn limit(&mut self, rate: u64) {
+        self.rate = rate;
     }
 
     /// Senko lists its items in DRAM first: they are the hottest.
@@ -166,6 +175,7 @@ impl<'a> Source<'a> {
     ) -> Result<Dumped, TransferError> {
         let mut dumped = Dumped::default();
         self.begin_list()?;
+        let pace = Pace::new(self.rate);
         let mut batch = Vec::new();
         let mut more = true;
         while more {
@@ -186,6 +196,7 @@ impl<'a> Source<'a> {
             batch.clear();
             watch(&dumped, to)?;
             self.values.go_on()?;
+            pace.keep(dumped.bytes, || self.values.go_on())?;
         }
         Ok(dumped)
     }

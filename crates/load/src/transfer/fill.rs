@@ -9,16 +9,14 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use super::restore::Adding;
 use super::{Dumped, Peer, Restored, Source, TransferError};
 
 /// How long the own server may take for a batch: it may wait for its flash.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often the flag is looked at in a sleep.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// What a fill has done so far.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +43,7 @@ pub fn fill(
 ) -> Result<Filled, TransferError> {
     let mut source = Source::connect(peer, stop)?;
     source.dram_first();
+    source.limit(rate);
     if let Some(address) = source.local_address() {
         allowed(address).map_err(TransferError::Server)?;
     }
@@ -54,30 +53,14 @@ pub fn fill(
         ..Filled::default()
     };
     watch(&filled);
-    let began = Instant::now();
     let done = source.pour(b"", &mut adding, &mut |read, adding| {
         adding.settle()?;
         filled.read = *read;
         filled.stored.clone_from(&adding.restored);
         watch(&filled);
-        wait(began, read.bytes, rate, stop);
         Ok(())
     });
     filled.read = done?;
     filled.stored = adding.restored;
     Ok(filled)
-}
-
-/// Sleeps while more bytes have come since `began` than the rate allows.
-fn wait(began: Instant, bytes: u64, rate: u64, stop: &AtomicBool) {
-    if rate == 0 {
-        return;
-    }
-    let due = Duration::from_secs_f64(bytes as f64 / rate as f64);
-    while !stop.load(Ordering::Relaxed) {
-        match due.checked_sub(began.elapsed()) {
-            Some(left) if !left.is_zero() => std::thread::sleep(left.min(LOOK)),
-            _ => return,
-        }
-    }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::client::Client;
 use super::dump::push_base64;
 use super::format::{Reader, Totals};
+use super::pace::Pace;
 use super::{Head, Peer, Take, TransferError, is_word, shown, unix_now};
 
 /// Items that are sent before their answers are read, and the bytes after which they are.
@@ -40,6 +41,8 @@ pub struct Restored {
 /// A server that is to get the items of a dump.
 pub struct Sink<'a> {
     client: Client<'a>,
+    /// Bytes a second; 0: no bound.
+    rate: u64,
     /// Whether it has the meta commands; `None`: it was not asked.
     meta: Option<bool>,
     /// Items whose answers were not read yet: their bytes.
@@ -54,9 +57,15 @@ impl<'a> Sink<'a> {
     pub fn connect(peer: &Peer, stop: &'a AtomicBool) -> Result<Sink<'a>, TransferError> {
         Ok(Sink {
             client: Client::connect(peer, stop)?,
+            rate: 0,
             meta: None,
             sent: VecDeque::new(),
         })
+    }
+
+    /// Bounds the bytes of keys and values that are stored in a second, on average; 0: not at all.
+    pub fn limit(&mut self, rate: u64) {
+        self.rate = rate;
     }
 
     /// Stores the items whose keys begin with `prefix`; with `keep`, none whose key the server has.
@@ -90,7 +99,8 @@ impl<'a> Sink<'a> {
         restored: &mut Restored,
         watch: &mut dyn FnMut(&Restored),
     ) -> Result<(), TransferError> {
-        let mut bytes = 0;
+        let pace = Pace::new(self.rate);
+        let (mut bytes, mut all) = (0, 0);
         while let Some(item) = from.item()? {
             self.client.go_on()?;
             if !item.key.starts_with(prefix) {
@@ -106,8 +116,9 @@ impl<'a> Sink<'a> {
             }
             if self.sent.len() >= ITEMS || bytes >= BYTES {
                 self.settle(restored)?;
-                bytes = 0;
+                (all, bytes) = (all + bytes, 0);
                 watch(restored);
+                pace.keep(all, || self.client.go_on())?;
             }
         }
         self.settle(restored)
@@ -232,6 +243,7 @@ impl<'a> Adding<'a> {
         Ok(Adding {
             sink: Sink {
                 client: Client::over(socket, timeout, stop)?,
+                rate: 0,
                 meta: Some(true),
                 sent: VecDeque::new(),
             },

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A bound on the bytes a second of a dump, a restore or a fill.
+
+use std::time::{Duration, Instant};
+
+use super::TransferError;
+
+/// How often the caller's flag is looked at in a sleep.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Bytes a second, on average since it began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    began: Instant,
+    /// 0: no bound.
+    rate: u64,
+}
+
+impl Pace {
+    pub fn new(rate: u64) -> Pace {
+        Pace {
+            began: Instant::now(),
+            rate,
+        }
+    }
+
+    /// Sleeps while more bytes than these would be too many. `go_on` fails if the caller's flag is
+    /// set.
+    pub fn keep(
+        &self,
+        bytes: u64,
+        mut go_on: impl FnMut() -> Result<(), TransferError>,
+    ) -> Result<(), TransferError> {
+        if self.rate == 0 {
+            return Ok(());
+        }
+        let due = Duration::from_secs_f64(bytes as f64 / self.rate as f64);
+        while let Some(left) = due.checked_sub(self.began.elapsed())
+            && !left.is_zero()
+        {
+            go_on()?;
+            std::thread::sleep(left.min(LOOK));
+        }
+        Ok(())
+    }
+}
