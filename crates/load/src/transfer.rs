@@ -24,6 +24,7 @@ mod fill; // from a server into another
 mod format; // the blocks and records of a dump
 mod pace; // bytes a second
 mod restore; // from a dump into a server
+mod spool; // the list of a memcached's keys, in a file
 
 use std::io;
 use std::time::Duration;
@@ -81,6 +82,10 @@ pub struct Head {
 
 /// What takes the items of a server.
 trait Take {
+    /// Whether each of these keys need not be read; nothing: all are to be.
+    fn unwanted(&mut self, _keys: &[&[u8]]) -> Result<Vec<bool>, TransferError> {
+        Ok(Vec::new())
+    }
     /// The next item; its value follows.
     fn item(&mut self, item: &Head) -> Result<(), TransferError>;
     /// The next bytes of its value.

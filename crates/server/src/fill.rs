@@ -11,7 +11,7 @@
 //! ```text
 //!   begin -> every worker notes changes (catch_up) -> Pull: peer --mg--> items --add--> shards
 //!                                                       | its end, a failure, fill stop,
-//!                                                       v flush_all, a drain, a stop
+//!                                                       v flush_all, a drain, a stop, no room
 //!                                                     over: no worker takes items of this fill
 //! ```
 
@@ -46,7 +46,7 @@ pub trait Job {
     /// # Errors
     /// The system's.
     fn connect(&self) -> io::Result<OwnedFd>;
-    /// Says how far the pull is.
+    /// Says how far the pull is. It returns when more may come, which takes a second at most.
     fn tell(&self, progress: Progress);
 }
 
@@ -67,6 +67,9 @@ pub struct Progress {
     /// Items that this server refused.
     pub refused: u64,
 }
+
+/// Why a fill is done before its end.
+const FULL: &str = "full: an item more would replace a hotter one";
 
 /// The state of fills, of which one runs at most.
 #[derive(Default)]
@@ -157,6 +160,13 @@ impl Fill {
         self.over("stopped", why)
     }
 
+    /// There is no room for more: this fill is done.
+    pub fn is_full(&self, number: u64) {
+        if self.number() == number {
+            self.over("done", FULL);
+        }
+    }
+
     /// The thread of the fill has ended.
     pub fn left(&self, done: &Result<(), String>) {
         // If the fill was ended before, that is why the thread did.
@@ -186,8 +196,8 @@ impl Fill {
         );
         match how {
             "failed" => tracing::warn!("{text}: {why}; the server serves on"),
-            "stopped" => tracing::info!("{text}: {why}"),
-            _ => tracing::info!("{text}"),
+            _ if why.is_empty() => tracing::info!("{text}"),
+            _ => tracing::info!("{text}: {why}"),
         }
         true
     }

@@ -5,12 +5,16 @@
 //! Always holds:
 //! - FILL-3. The peer is read only when all shards note changes. So a change that is not noted was
 //!   made before the peer was asked for anything.
+//!
+//! The hottest items come first. So a fill ends when items are lost for want of room ([`Losses`]):
+//! what would come is colder than what would leave. Where the devices or the write budget are
+//! behind, it waits.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::fill::{Job, Progress, Pull};
@@ -18,6 +22,37 @@ use crate::shared::{Shared, Shutdown};
 
 /// How often the thread looks whether all workers note changes.
 const LOOK: Duration = Duration::from_millis(10);
+/// Items that may be lost before the cache counts as full.
+const MOST_LOST: u64 = 64;
+/// How long it waits for flash that is behind, and how often at most for so many bytes. Workers
+/// publish their counts ten times a second.
+const BEHIND: Duration = Duration::from_millis(150);
+const MOST_WAITS: usize = 7;
+const BYTES: u64 = 1 << 20;
+
+/// Items that were lost since the start, as the workers' counts say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Losses {
+    /// For want of room in DRAM, where there is no flash that takes them, or on flash.
+    room: u64,
+    /// Because the devices or the budget were behind.
+    behind: u64,
+}
+
+impl Losses {
+    fn of(shared: &Shared) -> Losses {
+        let mut all = Losses::default();
+        shared.for_others(usize::MAX, |any| {
+            let cache = &any.cache;
+            let behind = cache.drops_busy + cache.drops_budget;
+            // What left DRAM for nowhere has one of these causes, or none.
+            let others = behind + cache.drops_size;
+            all.room += cache.evictions.saturating_sub(others) + cache.reclaim_drops;
+            all.behind += behind;
+        });
+        all
+    }
+}
 
 /// Begins a fill; `how` is for [`Pull`]. Says what will happen, or why nothing will.
 pub(crate) fn begin(shared: &Arc<Shared>, peer: &str, how: &str) -> Result<String, String> {
@@ -35,6 +70,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, peer: &str, how: &str) -> Result<Strin
         peer: peer.to_owned(),
         how: how.to_owned(),
         stop,
+        seen: Mutex::new((Losses::of(shared), 0)),
     };
     let thread = std::thread::Builder::new().name("senko-fill".into());
     if let Err(error) = thread.spawn(move || filler.run(pull)) {
@@ -53,6 +89,9 @@ struct Filler {
     peer: String,
     how: String,
     stop: Arc<AtomicBool>,
+    /// The room that was lacking when it began, what was behind when it last looked, and the bytes
+    /// that had come by then.
+    seen: Mutex<(Losses, u64)>,
 }
 
 impl Filler {
@@ -73,6 +112,31 @@ impl Filler {
             std::thread::sleep(LOOK);
         }
         false
+    }
+
+    /// Ends the fill if the cache is full, and waits if flash is behind.
+    fn keep_to_the_room(&self, bytes: u64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen, looked) = &mut *seen;
+        for _ in 0..MOST_WAITS {
+            let now = Losses::of(&self.shared);
+            // Counts that are lower begin anew after a reset.
+            seen.room = seen.room.min(now.room);
+            if now.room - seen.room > MOST_LOST {
+                self.shared.fill.is_full(self.number);
+                return;
+            }
+            if bytes.saturating_sub(*looked) < BYTES {
+                return;
+            }
+            let waits = now.behind > seen.behind;
+            seen.behind = now.behind;
+            if !waits || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::sleep(BEHIND);
+        }
+        *looked = bytes;
     }
 }
 
@@ -114,5 +178,6 @@ impl Job for Filler {
 
     fn tell(&self, progress: Progress) {
         self.shared.fill.tell(self.number, progress);
+        self.keep_to_the_room(progress.bytes);
     }
 }

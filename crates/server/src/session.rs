@@ -181,7 +181,7 @@ impl Session {
     }
     /// Whether the connection brings items of a fill.
     pub fn fills(&self) -> bool {
-        self.executor.fills()
+        self.executor.fill() != 0
     }
     /// The protocol, once the first byte has decided.
     pub fn dialect(&self) -> Option<Dialect> {

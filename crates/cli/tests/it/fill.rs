@@ -132,6 +132,43 @@ fn all_items_of_a_senko_come() {
     ask(&mut own, "mg AP8g b v\r\n", "VA 2\r\nhi\r\n");
 }
 
+/// A fill that is begun again reads no value of a key that is here.
+#[test]
+fn a_fill_that_is_begun_again_reads_what_is_missing() {
+    const ITEMS: u64 = 20_000;
+    let (source, folder) = (Scratch::new(), Scratch::new());
+    let peer = Running::serve(&source, &DRAM);
+    let mut stream = peer.connect();
+    store(&mut stream, 0, ITEMS, 1000);
+    ask(&mut stream, "mn\r\n", "MN\r\n");
+    let gets = |stream: &mut TcpStream| {
+        let stats = ask(stream, "stats\r\n", "END\r\n");
+        number(&stats, "get_hits")
+    };
+    let server = Running::serve(&folder, &[&DRAM[..], &CTL].concat());
+    assert!(
+        fill(&folder, &address(&peer), &["--rate", "4m/s"])
+            .status
+            .success()
+    );
+    wait_for(|| (status(&folder)["fill-items"].as_u64().unwrap() > 2000).then_some(()));
+    assert!(fill(&folder, "stop", &[]).status.success());
+    // Its thread may still end.
+    wait_for(|| {
+        fill(&folder, &address(&peer), &["--rate", "1g/s"])
+            .status
+            .success()
+            .then_some(())
+    });
+    let end = over(&folder);
+    assert_eq!(end["fill"], "done", "{end}");
+    assert!(end["fill-kept"].as_u64().unwrap() > 2000, "{end}");
+    assert_eq!(found(&server, 0, ITEMS, 1000), ITEMS);
+    // A batch was on its way at the end, and its keys may be listed among those that came.
+    let read = gets(&mut stream);
+    assert!(read >= ITEMS && read < ITEMS + 200, "{read}");
+}
+
 /// A cache that comes back with items is not filled at its start: the peer may have what was
 /// deleted here before.
 #[test]

@@ -11,15 +11,15 @@
 //! To read a stale item is to win the right to replace it. The dump gives that right back: `md`
 //! with `I` and the item's CAS value makes the item stale again, for the next client to win.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Seek, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use super::client::Client;
 use super::format::{Totals, Writer};
 use super::pace::Pace;
+use super::spool::Spool;
 use super::{Head, MAX_KEY, Peer, Take, TransferError, is_word, shown, unix_now};
 
 /// Keys that are asked for at once, and the bytes of items after which no more are.
@@ -50,8 +50,8 @@ pub struct Source<'a> {
     items: Option<u64>,
     /// The server's clock when it was asked, in Unix seconds; 0: it did not say.
     time: u32,
-    /// Whether senko is asked for its items in DRAM first.
-    dram_first: bool,
+    /// Whether the hottest items are to come first.
+    hottest_first: bool,
     /// Bytes a second; 0: no bound.
     rate: u64,
     /// What is listed now.
@@ -118,7 +118,7 @@ impl<'a> Source<'a> {
             values,
             items,
             time,
-            dram_first: false,
+            hottest_first: false,
             rate: 0,
             lists: Lists::All,
             spool: None,
@@ -135,9 +135,9 @@ impl<'a> Source<'a> {
         self.rate = rate;
     }
 
-    /// Senko lists its items in DRAM first: they are the hottest.
-    pub(super) fn dram_first(&mut self) {
-        self.dram_first = true;
+    /// Senko lists its items in DRAM first, and memcached's list is sorted by the last access.
+    pub(super) fn hottest_first(&mut self) {
+        self.hottest_first = true;
     }
 
     /// The own address of the connection that reads the values.
@@ -192,6 +192,9 @@ impl<'a> Source<'a> {
                 }
                 self.list.go_on()?;
             }
+            let keys: Vec<&[u8]> = batch.iter().map(|listed| &listed.key[..]).collect();
+            let mut unwanted = to.unwanted(&keys)?.into_iter();
+            batch.retain(|_| !unwanted.next().unwrap_or_default());
             self.read_values(&batch, to, &mut dumped)?;
             batch.clear();
             watch(&dumped, to)?;
@@ -205,7 +208,7 @@ impl<'a> Source<'a> {
     /// reader it may hold a lock that a value needs.
     fn begin_list(&mut self) -> Result<(), TransferError> {
         // No memcached has a class of this name.
-        if self.dram_first && self.time > 0 && self.ask_list("dram")? == b"OK" {
+        if self.hottest_first && self.time > 0 && self.ask_list("dram")? == b"OK" {
             self.lists = Lists::Dram;
             return Ok(());
         }
@@ -224,21 +227,20 @@ impl<'a> Source<'a> {
             let text = format!("the list of keys, in a file without a name: {error}");
             TransferError::Io(std::io::Error::new(error.kind(), text))
         };
-        let mut spool = BufWriter::new(nameless_file().map_err(failed)?);
+        let mut spool = Spool::new().map_err(failed)?;
         while line != b"END" {
             if read_listed(&line).is_none() {
                 return self.list.refused("does not list its keys", &line);
             }
-            line.push(b'\n');
-            spool.write_all(&line).map_err(failed)?;
+            spool.push(&line).map_err(failed)?;
             self.list.go_on()?;
             line.clear();
             line.extend_from_slice(self.list.line()?);
         }
-        let file = spool.into_inner().map_err(std::io::Error::from);
-        let mut file = file.map_err(failed)?;
-        file.rewind().map_err(failed)?;
-        self.spool = Some(BufReader::new(file));
+        self.spool = Some(match self.hottest_first {
+            true => spool.latest_first().map_err(failed)?,
+            false => spool.as_it_came().map_err(failed)?,
+        });
         Ok(())
     }
 
@@ -368,23 +370,6 @@ impl<'a> Source<'a> {
         }
         Ok(())
     }
-}
-
-/// A file that goes with this process.
-fn nameless_file() -> std::io::Result<File> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("senko-dump-{}-{number}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    let mut how = OpenOptions::new();
-    let file = how
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 /// Items that the server has, and its clock.

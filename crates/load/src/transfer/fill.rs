@@ -3,9 +3,10 @@
 //! of its own.
 //!
 //! Items are stored by `add`, which leaves alone what is there. That they do not replace what was
-//! deleted meanwhile is up to the server behind the socket. The bytes a second are bounded: after
-//! each batch of items the thread sleeps until the average is the bound again. Senko's items in
-//! DRAM come before those on flash. memcached lists its items in the order of its table of hashes.
+//! deleted meanwhile is up to the server behind the socket. Values whose keys it has are not read:
+//! so a fill that is begun again soon is where the one before was. The bytes a second are bounded:
+//! after each batch of items the thread sleeps until the average is the bound again. Senko's items
+//! in DRAM come before those on flash, and memcached's by the time of their last access.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -42,7 +43,7 @@ pub fn fill(
     watch: &mut dyn FnMut(&Filled),
 ) -> Result<Filled, TransferError> {
     let mut source = Source::connect(peer, stop)?;
-    source.dram_first();
+    source.hottest_first();
     source.limit(rate);
     if let Some(address) = source.local_address() {
         allowed(address).map_err(TransferError::Server)?;

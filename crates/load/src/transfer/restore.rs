@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::client::Client;
-use super::dump::push_base64;
+use super::dump::{push_base64, push_key};
 use super::format::{Reader, Totals};
 use super::pace::Pace;
 use super::{Head, Peer, Take, TransferError, is_word, shown, unix_now};
@@ -20,6 +20,8 @@ use super::{Head, Peer, Take, TransferError, is_word, shown, unix_now};
 /// Items that are sent before their answers are read, and the bytes after which they are.
 const ITEMS: usize = 64;
 const BYTES: u64 = 1 << 20;
+/// Batches of a fill that come without a question, if no key of the one before was there.
+const SELDOM: u32 = 15;
 
 /// What a restore has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -231,6 +233,8 @@ pub(super) struct Adding<'a> {
     coming: Option<(u64, u32)>,
     /// Bytes that were sent and not answered.
     bytes: u64,
+    /// Batches until it is asked again which keys are there.
+    until_asked: u32,
 }
 
 impl<'a> Adding<'a> {
@@ -250,6 +254,7 @@ impl<'a> Adding<'a> {
             restored: Restored::default(),
             coming: None,
             bytes: 0,
+            until_asked: 0,
         })
     }
 
@@ -276,6 +281,31 @@ impl<'a> Adding<'a> {
 }
 
 impl Take for Adding<'_> {
+    /// As long as the server has some of them, it is asked for all; otherwise now and then.
+    fn unwanted(&mut self, keys: &[&[u8]]) -> Result<Vec<bool>, TransferError> {
+        if self.until_asked > 0 || keys.is_empty() {
+            self.until_asked = self.until_asked.saturating_sub(1);
+            return Ok(Vec::new());
+        }
+        self.settle()?;
+        let client = &mut self.sink.client;
+        for key in keys {
+            let mut line = b"mg ".to_vec();
+            push_key(&mut line, key, b"");
+            line.extend_from_slice(b" u\r\n");
+            client.push(&line)?;
+        }
+        client.flush()?;
+        let mut there = Vec::with_capacity(keys.len());
+        for _ in keys {
+            there.push(client.line()?.starts_with(b"HD"));
+        }
+        let count = there.iter().filter(|there| **there).count() as u64;
+        self.restored.kept += count;
+        self.until_asked = if count == 0 { SELDOM } else { 0 };
+        Ok(there)
+    }
+
     fn item(&mut self, item: &Head) -> Result<(), TransferError> {
         if self.sink.sent.len() >= ITEMS || self.bytes >= BYTES {
             self.settle()?;

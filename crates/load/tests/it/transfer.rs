@@ -4,12 +4,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use senko_load::Target;
 use senko_load::transfer::{
-    Dumped, Head, Peer, Reader, Restored, Sink, Source, TransferError, Writer, check,
+    Dumped, Head, Peer, Reader, Restored, Sink, Source, TransferError, Writer, check, fill,
 };
 
 /// Answers of the server: a request begins with the first text, and gets the second one. One that
@@ -122,6 +123,65 @@ fn keys_are_listed_by_hash_where_that_lists_any() {
     let mut none = listing(&["a"], vec![hash("END\r\n".to_owned())]);
     none[2].1 = "STAT curr_items 0\r\nEND\r\n".to_owned();
     assert_eq!(dumped(none).0.unwrap().listed, 0);
+}
+
+/// The server that a fill fills: it has keys, and tells which ones it gets.
+fn filled(socket: UnixStream, has: &[&str]) -> Vec<String> {
+    let mut input = BufReader::new(socket.try_clone().unwrap());
+    let mut output = socket;
+    let (mut line, mut stored) = (String::new(), Vec::new());
+    while input.read_line(&mut line).unwrap() > 0 {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let answer = match words[0] {
+            "mg" if has.contains(&words[1]) => "HD\r\n",
+            "mg" => "EN\r\n",
+            "add" => {
+                let len: u64 = words[4].parse().unwrap();
+                std::io::copy(&mut (&mut input).take(len + 2), &mut std::io::sink()).unwrap();
+                stored.push(words[1].to_owned());
+                "STORED\r\n"
+            }
+            _ => panic!("{line}"),
+        };
+        output.write_all(answer.as_bytes()).unwrap();
+        line.clear();
+    }
+    stored
+}
+
+/// memcached's items come in the order of their last access, the latest first. Keys that are here
+/// are left out before their values are asked for: this peer has no answer about them.
+#[test]
+fn a_fill_brings_the_hottest_first_and_nothing_twice() {
+    let accessed = [("a", 5), ("b", 9), ("c", 1), ("d", 7), ("e", 3), ("f", 9)];
+    let list: String = accessed
+        .iter()
+        .map(|(key, la)| format!("key={key} exp=-1 la={la} cas=1 fetch=no cls=1 size=60\n"))
+        .collect();
+    let mut script = listing(&[], Vec::new());
+    script[3].1 = format!("{list}END\r\n");
+    let answers = ["mg b ", "mg f ", "mg a ", "mg c "];
+    for (number, request) in answers.into_iter().enumerate() {
+        script.push((request, format!("VA 3 t-1 f7 c1 O{number}\r\nabc\r\n")));
+    }
+    let (own, other) = UnixStream::pair().unwrap();
+    let stored = std::thread::spawn(|| filled(other, &["d", "e"]));
+    let stop = AtomicBool::new(false);
+    let done = fill(
+        &peer(start(script)),
+        0,
+        &stop,
+        &|_| Ok(()),
+        &|| Ok(own.try_clone()?.into()),
+        &mut |_| {},
+    )
+    .unwrap();
+    drop(own);
+    assert_eq!(stored.join().unwrap(), ["b", "f", "a", "c"]);
+    assert_eq!(
+        (done.read.listed, done.stored.items, done.stored.kept),
+        (6, 4, 2)
+    );
 }
 
 /// Whatever a server does in place of an answer, the dump has no last block, and the reason is

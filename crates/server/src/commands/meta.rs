@@ -159,6 +159,23 @@ pub(super) fn want(flags: &Flags) -> Want {
     }
 }
 
+/// `mg` of a fill, which asks whether it may leave the key out: it is here, or was changed here.
+/// That counts nothing and wins nothing.
+fn is_left_out(
+    ctx: &mut Ctx<'_, impl Queue>,
+    req: &Request<'_>,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let changed = !ctx.shard.takes_filled(&req.key, ctx.work.fill);
+    match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) if !changed => return Outcome::Fetch(at, Want::Header),
+        Resolved::Absent | Resolved::OutOfMemory if !changed => out.line("EN"),
+        _ => out.line("HD"),
+    }
+    Outcome::Done
+}
+
 /// `mg`.
 pub(super) fn get(
     ctx: &mut Ctx<'_, impl Queue>,
@@ -167,6 +184,9 @@ pub(super) fn get(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
+    if ctx.work.fill != 0 {
+        return is_left_out(ctx, req, hint, out);
+    }
     let want = want(flags);
     // A fetch for an answer has already counted the access.
     let counted = hint.is_some() && want == Want::Answer;

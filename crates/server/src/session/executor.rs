@@ -137,9 +137,9 @@ impl Executor {
         self.fill = fill;
     }
 
-    /// Whether its commands store items of a fill.
-    pub fn fills(&self) -> bool {
-        self.fill != 0
+    /// The fill whose items its commands store; 0: none.
+    pub fn fill(&self) -> u64 {
+        self.fill
     }
 
     /// The answers, in the order of the commands.

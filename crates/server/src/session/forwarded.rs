@@ -133,7 +133,7 @@ impl Forwarded {
             }
         };
         ctx.cursor.reset(ctx.shared, ctx.shard, ctx.stats);
-        ctx.work.from_flash = false;
+        (ctx.work.from_flash, ctx.work.fill) = (false, executor.fill());
         let outcome = commands::run(
             &mut Ctx {
                 shard: there,

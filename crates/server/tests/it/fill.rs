@@ -105,7 +105,10 @@ fn pull(job: &dyn Job) -> Result<(), String> {
             }
         }
         progress.listed += batch.len() as u64;
-        job.tell(progress);
+        // The test that evicts goes on in a full cache.
+        if job.how() != "dram" {
+            job.tell(progress);
+        }
         let now = gate.commands.load(Ordering::SeqCst);
         gate.sent.fetch_add(batch.len() as u64, Ordering::SeqCst);
         wait_until("clients go on", || {
@@ -114,6 +117,7 @@ fn pull(job: &dyn Job) -> Result<(), String> {
                 || job.stop().load(Ordering::SeqCst)
         });
     }
+    job.tell(progress);
     Ok(())
 }
 
@@ -461,4 +465,110 @@ fn items_of_an_ended_fill_come_too_late() {
     let mut client = place.connect();
     client.ask("get early other\r\n", "VALUE early 0 1\r\nx\r\nEND\r\n");
     place.wait_for_connections_on(&mut client, 1);
+}
+
+/// The hottest items come first, so a fill does not go on in a full cache: it is done.
+#[test]
+fn a_fill_is_done_when_the_cache_is_full() {
+    fn endless(job: &dyn Job) -> Result<(), String> {
+        let mut socket = UnixStream::from(job.connect().unwrap());
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut progress = Progress::default();
+        let value = padded("");
+        while !job.stop().load(Ordering::SeqCst) {
+            let line = format!("add {} 0 0 {LEN}\r\n", key(progress.listed as usize));
+            let request = [line.as_bytes(), &value, b"\r\n"].concat();
+            socket.write_all(&request).unwrap();
+            let mut answer = [0; 64];
+            let got = socket.read(&mut answer).unwrap();
+            progress.listed += 1;
+            progress.items += u64::from(&answer[..got] == b"STORED\r\n");
+            job.tell(progress);
+        }
+        Err("interrupted".to_owned())
+    }
+    let tiers: [fn(&mut Settings); 2] = [
+        |settings| settings.flash.clear(),
+        |settings| {
+            settings
+                .flash
+                .iter_mut()
+                .for_each(|flash| flash.bytes = 64 << 20)
+        },
+    ];
+    for (tier, change) in tiers.into_iter().enumerate() {
+        let place = fillable(2, |settings, folder| {
+            settings.memory = 40 << 20;
+            settings.pull = Some(endless);
+            if tier == 1 {
+                settings.flash[0].path = folder.join("small");
+            }
+            change(settings);
+        });
+        assert!(ctl(&place, "fill peer endless").starts_with("ok "));
+        wait_for(&place, "done");
+        assert!(row(&place, "fill-why").starts_with("full: "));
+        let bytes = row(&place, "fill-items").parse::<u64>().unwrap() * LEN as u64;
+        let memory = row(&place, "item-memory").parse::<u64>().unwrap();
+        // It went on until there was no room, on flash too.
+        let least = memory / 2 + tier as u64 * (32 << 20);
+        assert!(bytes > least, "{bytes}");
+        // What was lost since is all in the counts when another one begins.
+        assert!(ctl(&place, "fill peer endless").starts_with("ok "));
+        wait_for(&place, "done");
+    }
+}
+
+/// A fill asks which keys it may leave out: those that are here, and those that were changed here.
+/// Nobody else gets such an answer, no get is counted, and no right to replace is won.
+#[test]
+fn a_fill_asks_for_keys_and_leaves_no_trace() {
+    fn asks(job: &dyn Job) -> Result<(), String> {
+        let gate = gate(job.how());
+        let mut socket = UnixStream::from(job.connect().unwrap());
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        gate.read.store(true, Ordering::SeqCst);
+        wait_until("the test goes on", || gate.left.load(Ordering::SeqCst));
+        for _ in 0..20 {
+            for (key, answer) in [
+                ("mine", "HD\r\n"),
+                ("gone", "HD\r\n"),
+                ("stale", "HD\r\n"),
+                ("before", "HD\r\n"),
+                ("other", "EN\r\n"),
+            ] {
+                socket
+                    .write_all(format!("mg {key} u\r\n").as_bytes())
+                    .unwrap();
+                let mut got = [0; 64];
+                let len = socket.read(&mut got).unwrap();
+                assert_eq!(String::from_utf8_lossy(&got[..len]), answer, "{key}");
+            }
+            gate.commands.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+    let place = fillable(2, |settings, _| settings.pull = Some(asks));
+    let gate = gate("asks");
+    let mut client = place.connect();
+    client.ask("set before 0 0 1\r\nx\r\n", "STORED\r\n");
+    assert!(ctl(&place, "fill peer asks").starts_with("ok "));
+    wait_until("the fill is there", || gate.read.load(Ordering::SeqCst));
+    client.ask("set mine 0 0 1\r\nx\r\n", "STORED\r\n");
+    client.ask("set stale 0 0 1\r\nx\r\n", "STORED\r\n");
+    client.ask("md stale I T300\r\n", "HD\r\n");
+    client.ask("delete gone\r\n", "NOT_FOUND\r\n");
+    gate.left.store(true, Ordering::SeqCst);
+    let mut gets = 0;
+    let mut asked = || {
+        gets += 1;
+        client.ask("mg mine v\r\n", "VA 1\r\nx\r\n");
+        gate.commands.load(Ordering::SeqCst)
+    };
+    while asked() < 20 {}
+    wait_for(&place, "done");
+    client.ask("mg stale v\r\n", "VA 1 X W\r\nx\r\n");
+    wait_until("counts are there", || {
+        row(&place, "gets") == (gets + 1).to_string()
+    });
 }
