@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 import urllib.request
 
 import pytest
@@ -26,8 +27,12 @@ def page(senko):
         for _ in range(50):
             server.ask(b"get <i>key</i> nothing\r\n")
         server.settle()
-        server.ask(b"get <i>key</i>\r\n")
-        yield "http://127.0.0.1:%d/" % port
+        address = "http://127.0.0.1:%d/" % port
+        # The lines begin when ten seconds are over.
+        while b"<figure>" not in urllib.request.urlopen(address, timeout=PATIENCE).read():
+            server.ask(b"get <i>key</i> nothing\r\n")
+            time.sleep(0.1)
+        yield address
     finally:
         server.stop()
 
@@ -49,13 +54,15 @@ def chromium(program, tmp_path):
 
 def test_it_is_shown(page, chromium):
     done = chromium("--enable-logging=stderr", "--dump-dom", page)
-    for title in ("Gets", "Latency in the server", "Tiers", "Writes to flash", "Items lost", "Devices", "Connections", "The last start"):
+    for title in ("Gets", "Latency in the server", "Tiers", "Writes to flash", "Items lost", "The last ten minutes", "The last day", "Devices", "Connections", "The last start"):
         assert "<h2>%s</h2>" % title in done.stdout
+    for chart in ("Gets a second", "Hit ratio", "Latency of gets", "Written to flash", "Items lost a second", "Memory for items"):
+        assert done.stdout.count('aria-label="%s"' % chart) == 1
     # Nothing was refused by the page's own policy, or went wrong.
     assert "CONSOLE" not in done.stderr
 
 
-@pytest.mark.parametrize("name,size,dark", [("light", (1280, 900), False), ("dark", (1280, 900), True), ("phone", (360, 1900), False)])
+@pytest.mark.parametrize("name,size,dark", [("light", (1280, 900), False), ("dark", (1280, 900), True), ("phone", (360, 1900), False), ("narrow", (800, 1500), True)])
 def test_it_fits_and_follows_the_readers_taste(page, chromium, tmp_path, name, size, dark):
     shots = pathlib.Path(os.environ.get("SENKO_SHOTS", tmp_path))
     options = ["--window-size=%d,%d" % size]

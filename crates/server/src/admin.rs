@@ -23,7 +23,8 @@
 //! - ADMIN-4. It answers only to its own names: a page in a browser must not read it by a name that
 //!   was made to resolve to this machine (DNS rebinding).
 
-mod history; // the bytes written in the last day
+mod chart; // lines as pictures
+mod history; // samples of the last minute, ten minutes and day
 mod http; // a request's head, an answer's
 mod listener; // the loop and its bounds
 mod metrics; // the text of /metrics

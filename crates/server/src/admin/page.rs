@@ -3,20 +3,20 @@
 //! resources and reloads itself every five seconds. All text in it that came from outside is
 //! escaped.
 //!
-//! Rates and latencies are those of the last minute, so the page shows the present; `/metrics` has
-//! the totals.
+//! Rates and latencies are those of the last minute, so the page shows the present, and lines show
+//! the last ten minutes and the last day; `/metrics` has the totals.
 
 use std::fmt::{Display, Write as _};
 use std::time::Instant;
 
 use senko_cache::DeviceState;
-use senko_io::{Op, Times};
+use senko_io::Op;
 
-use super::history::History;
+use super::chart::{Chart, Series};
+use super::history::{History, Point};
 use super::metrics::Wear;
 use super::sums::Sums;
 use super::{Phase, Started};
-use crate::latency::SERIES;
 use crate::protocol::{push_key, push_uri};
 use crate::watch::MOST_WATCHERS;
 
@@ -147,6 +147,7 @@ pub(super) fn html(started: &Started, phase: Phase, history: &History) -> String
     wear(&mut page, started, history, &sums);
     large(&mut page, &sums, &recent);
     drops(&mut page, &sums, &recent);
+    lines(&mut page, started, history, &sums);
     devices(&mut page, started, &recent);
     hot(&mut page, started);
     connections(&mut page, started);
@@ -156,14 +157,9 @@ pub(super) fn html(started: &Started, phase: Phase, history: &History) -> String
     page.0
 }
 
-fn of(times: &[Times], command: &str, tier: &str) -> Times {
-    let at = SERIES.iter().position(|s| *s == (command, tier));
-    at.and_then(|at| times.get(at)).cloned().unwrap_or_default()
-}
-
 fn hits(page: &mut Page, recent: &Sums, seconds: f64) {
     page.section("Gets");
-    let count = |tier| of(&recent.times, "get", tier).count() as f64;
+    let count = |tier| recent.times_of("get", tier).count() as f64;
     let (dram, flash, none) = (count("dram"), count("flash"), count("none"));
     let all = dram + flash + none;
     page.bar(&[
@@ -200,7 +196,7 @@ fn latencies(page: &mut Page, recent: &Sums) {
         ("get, miss", "get", "none"),
         ("set", "set", "dram"),
     ] {
-        let times = of(&recent.times, command, tier);
+        let times = recent.times_of(command, tier);
         let at = |share| latency(times.quantile(share));
         page.row(&[&name, &at(0.5), &at(0.99), &at(0.999)]);
     }
@@ -366,6 +362,69 @@ fn devices(page: &mut Page, started: &Started, recent: &Sums) {
         );
     }
     page.end();
+}
+
+/// The last ten minutes and the last day as lines.
+fn lines(page: &mut Page, started: &Started, history: &History, sums: &Sums) {
+    let settings = &started.shared.settings;
+    let flash = !settings.flash.is_empty();
+    let from = [
+        Series::new("dram", "DRAM", |p| Some(p.gets[0])),
+        Series::new("flash", "flash", |p| Some(p.gets[1])),
+        Series::new("none", "misses", |p| Some(p.gets[2])),
+    ];
+    let budget = started.shared.tuning.now().budget();
+    let limit = sums.cache.dram_limit;
+    let hits = [Series::new("good", "hits", Point::hits)];
+    let times = [
+        Series::new("dram", "p50", |p| p.p50),
+        Series::new("flash", "p99", |p| p.p99),
+    ];
+    let written = [Series::new("flash", "written", |p| Some(p.written))];
+    let lost = [Series::new("bad", "lost", |p| Some(p.lost))];
+    let used = [Series::new("dram", "used", |p| Some(p.dram))];
+    let mut charts = vec![
+        Chart::new("Gets a second", &from, |n| format!("{n:.0}")),
+        Chart {
+            top: Some(1.0),
+            ..Chart::new("Hit ratio", &hits, |share| {
+                format!("{:.1} %", share * 100.0)
+            })
+        },
+        Chart::new("Latency of gets", &times, |seconds| latency(Some(seconds))),
+    ];
+    if flash {
+        charts.push(Chart {
+            bound: (budget > 0).then_some(("budget", budget as f64)),
+            ..Chart::new("Written to flash", &written, |bytes| {
+                format!("{}/s", size(bytes as u64))
+            })
+        });
+    }
+    charts.push(Chart::new("Items lost a second", &lost, |n| {
+        format!("{n:.1}")
+    }));
+    charts.push(Chart {
+        bound: Some(("of", limit as f64)),
+        ..Chart::new("Memory for items", &used, |bytes| size(bytes as u64))
+    });
+    let now = Instant::now();
+    for (title, line) in ["The last ten minutes", "The last day"]
+        .into_iter()
+        .zip(history.lines())
+    {
+        let _ = write!(page.0, "</section><section class=top><h2>{title}</h2>");
+        if line.points(now).next().is_none() {
+            let step = span(line.step().as_secs_f64());
+            page.line(&format!("The first {step} are not over yet."));
+            continue;
+        }
+        page.0.push_str("<div class=charts>");
+        for chart in &charts {
+            chart.draw(line, now, &mut page.0);
+        }
+        page.0.push_str("</div>");
+    }
 }
 
 /// A key or a prefix. Bytes that are no text are encoded, so that different keys look different.

@@ -39,6 +39,13 @@ impl Sums {
         sums
     }
 
+    /// The times of one of [`SERIES`].
+    pub(super) fn times_of(&self, command: &str, tier: &str) -> Times {
+        let at = SERIES.iter().position(|s| *s == (command, tier));
+        let times = at.and_then(|at| self.times.get(at));
+        times.cloned().unwrap_or_default()
+    }
+
     /// Bytes given to the devices since the start.
     pub(super) fn written(&self) -> u64 {
         self.disk.total(Op::Write).pages * PAGE_SIZE as u64
