@@ -2,6 +2,8 @@
 //! `senko ctl`: asks a running server on this machine, by the socket of its `--ctl`. The server
 //! does the work and says what it did (`crates/server/src/ctl.rs`); this file prints it.
 
+mod top; // how fast counts change
+
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
+use senko_cache::AdmissionRule;
 use senko_io::out;
 use senko_workload::units::time_above_zero;
 use serde_json::{Map, Value, json};
@@ -16,6 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::client::{LoginArgs, TlsArgs};
 use crate::fill;
 use crate::units::{ByteRate, Rule, WriteBudget, size_of};
+use top::TopArgs;
 
 /// How long the server may take beyond what was asked for. Its stop may save a cache.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -47,6 +51,16 @@ enum CtlCommand {
         senko ctl --socket /run/senko.ctl status --json"
     )]
     Status,
+    /// Shows rates, hit ratios, tiers, drives and the hottest keys, again and again
+    #[command(
+        after_help = "In a terminal the picture is drawn again every interval. Elsewhere --json prints a line for each: counts a second, \
+        and the rows of status. The hottest keys are there if the server was started with --hot-keys. Bytes of keys other than \
+        letters, digits and -._~ are shown as %XX.\n\n\
+        Examples:\n  \
+        senko ctl --socket /run/senko.ctl top --count 1 --json\n  \
+        senko ctl --socket /run/senko.ctl top --interval 100ms --count 3 --json"
+    )]
+    Top(TopArgs),
     /// Changes an option until the server stops
     #[command(
         after_help = "verbosity           0 to 3: as many as -v is given to senko serve\n\
@@ -140,6 +154,7 @@ pub fn main(args: &CtlArgs) -> Result<()> {
     );
     let (request, time) = match &args.command {
         CtlCommand::Status => ("status".to_owned(), PATIENCE),
+        CtlCommand::Top(top) => return top::main(socket?, top, args.json),
         CtlCommand::Set(set) => (format!("set {}", words(set)?), PATIENCE),
         CtlCommand::Fill(fill) => (fill.request()?, PATIENCE),
         CtlCommand::Drain(drain) => {
@@ -248,7 +263,7 @@ impl Said {
     }
 }
 
-/// Rows as an object: numbers are numbers, and devices are a list.
+/// Rows as an object: numbers are numbers, and devices and hot keys are lists.
 fn object(rows: &[(String, String)]) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in rows {
@@ -256,7 +271,7 @@ fn object(rows: &[(String, String)]) -> Map<String, Value> {
             Ok(number) => json!(number),
             Err(_) => json!(value),
         };
-        match name.starts_with("flash-device") {
+        match name == "flash-device" || name == "hot-key" {
             true => {
                 let list = all.entry(name.clone()).or_insert_with(|| json!([]));
                 list.as_array_mut()

@@ -77,7 +77,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Loads and checks any memcached-compatible server
     Load(Box<load::LoadArgs>),
-    /// Asks and changes a running server on this machine: status, set, fill, drain
+    /// Asks and changes a running server on this machine: status, top, set, fill, drain
     Ctl(ctl::CtlArgs),
     /// Dumps a running server's items, with values, into a file or a pipe
     Dump(transfer::DumpArgs),

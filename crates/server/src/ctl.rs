@@ -2,13 +2,13 @@
 //! The socket by which the operator asks a running server (`--ctl PATH`, `senko ctl`), on its own
 //! thread.
 //!
-//! A request is one line: `status`, `set OPTION VALUE`, `fill PEER HOW`, `fill stop`, or `drain
-//! SECONDS`. The answer is lines, whose first word says what they are. Then the connection is
-//! closed.
+//! A request is one line: `status`, `top`, `set OPTION VALUE`, `fill PEER HOW`, `fill stop`, or
+//! `drain SECONDS`. The answer is lines, whose first word says what they are. Then the connection
+//! is closed.
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `= NAME VALUE` | a row of `status` |
+//! | `= NAME VALUE` | a row of `status` or `top` |
 //! | `- TEXT` | what happens now; the end will be told |
 //! | `ok TEXT` | what was done |
 //! | `no TEXT` | why nothing was done |
@@ -34,10 +34,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use senko_cache::{AdmissionRule, Budget, CacheStats};
-use senko_io::{ConnId, Event, EventLoop, Listener, SendBatch, SendMode};
+use senko_io::{ConnId, Event, EventLoop, Listener, Op, SendBatch, SendMode};
 
 use crate::filler;
 use crate::operator::OperatorThread;
+use crate::protocol::push_uri;
 use crate::server::report::ServerError;
 use crate::shared::{Shared, Shutdown, ThreadStats};
 use crate::tuning::Tuned;
@@ -186,6 +187,7 @@ impl Loop {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["status"] => status(&self.shared),
+            ["top"] => top(&self.shared),
             ["set", option, value] => told(set(&self.shared, option, value)),
             ["fill", "stop"] => told(match self.shared.fill.end("senko ctl fill stop") {
                 true => Ok("the fill has ended; what it has brought stays".to_owned()),
@@ -200,7 +202,7 @@ impl Loop {
                 Ok(seconds) => self.begin_drain(id, Duration::from_secs(seconds)),
                 Err(_) => format!("no {seconds} is not a number of seconds\n"),
             },
-            _ => "no there is no such command: status, set OPTION VALUE, fill PEER, fill stop and drain SECONDS are\n"
+            _ => "no there is no such command: status, top, set OPTION VALUE, fill PEER, fill stop and drain SECONDS are\n"
                 .to_owned(),
         }
     }
@@ -459,6 +461,23 @@ fn status(shared: &Shared) -> String {
                 &format_args!("{state} {}", spec.path.display()),
             );
         }
+    }
+    text
+}
+
+/// The rows of `top`: those of `status`, reads of flash, and the hottest keys, URI-encoded.
+fn top(shared: &Shared) -> String {
+    let mut text = status(shared);
+    if !shared.settings.flash.is_empty() {
+        let mut reads = 0;
+        shared.for_others(usize::MAX, |any| reads += any.disk.total(Op::Read).ops);
+        let _ = writeln!(text, "= flash-reads {reads}");
+    }
+    for (key, lookups) in shared.hottest() {
+        let mut shown = Vec::new();
+        push_uri(&mut shown, &key);
+        let shown = String::from_utf8_lossy(&shown);
+        let _ = writeln!(text, "= hot-key {lookups} {shown}");
     }
     text
 }

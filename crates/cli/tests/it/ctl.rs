@@ -4,10 +4,10 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::process::{
-    Running, SENKO, Scratch, ask, connect, refused, run, start, text, undone, wait_for,
+    Running, SENKO, Scratch, ask, connect, have, refused, run, start, text, undone, wait_for,
 };
 
 const DRAM: [&str; 7] = ["-p", "0", "--no-flash", "-m", "64", "--ctl", "ctl"];
@@ -128,6 +128,87 @@ fn a_server_says_its_state_and_changes_options() {
     assert_eq!(status(&folder)["verbosity"], 2);
     let (status, _) = server.stop();
     assert!(status.success() && !folder.join("ctl").exists());
+}
+
+/// `top` counts what happens in each interval, and draws it again where stdout is a terminal.
+#[test]
+fn a_server_is_watched() {
+    let folder = Scratch::new();
+    let flash = [
+        "-p",
+        "0",
+        "-m",
+        "64",
+        "--flash",
+        "flash:64m",
+        "--hot-keys",
+        "1",
+    ];
+    let server = Running::serve(&folder, &[&flash[..], &["--ctl", "ctl"]].concat());
+    let mut stream = server.connect();
+    ask(&mut stream, "set hot\x1b[1m 0 0 1\r\nx\r\n", "STORED\r\n");
+    let top = |more: &[&str]| ctl(&folder, &[&["top"], more].concat());
+    undone(
+        &top(&["--count", "1"]),
+        "stdout is no terminal: --json prints a line",
+    );
+    let lines = done(&top(&["--count", "3", "--json", "--interval", "10ms"]));
+    assert_eq!(lines.lines().count(), 3);
+    // Until a line has seen gets: workers publish their counts ten times a second.
+    let line = wait_for(|| {
+        for _ in 0..9 {
+            ask(&mut stream, "get hot\x1b[1m\r\n", "END\r\n");
+        }
+        ask(&mut stream, "get none\r\n", "END\r\n");
+        let line = done(&top(&["--count", "1", "--json", "--interval", "300ms"]));
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        line["hit-ratio"].is_number().then_some(line)
+    });
+    let (seconds, now) = (line["seconds"].as_f64().unwrap(), &line["now"]);
+    assert!(seconds >= 0.3, "{line}");
+    // Whole rounds of ten gets were seen, since a worker publishes after them, or one in parts.
+    let gets = line["a-second"]["gets"].as_f64().unwrap() * seconds;
+    assert!(gets > 0.5, "{line}");
+    let ratio = line["hit-ratio"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&ratio), "{line}");
+    assert_eq!(now["flash-device"], serde_json::json!(["up flash"]));
+    // A key must not write to the terminal.
+    let hottest = now["hot-key"][0].as_str().unwrap();
+    assert!(hottest.ends_with(" hot%1B%5B1m"), "{line}");
+
+    if !have("script") {
+        return;
+    }
+    let command = format!("{SENKO} ctl --socket ctl top --interval 10ms --count 3");
+    let shown = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(folder.join(""))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let screen = text(&shown.stdout);
+    assert_eq!(shown.status.code(), Some(0), "{screen}");
+    let pictures: Vec<&str> = screen.split("\x1b[H\x1b[2J").collect();
+    assert_eq!(pictures.len(), 4, "{screen:?}");
+    for picture in &pictures[1..] {
+        for row in [
+            "gets ",
+            "DRAM ",
+            "flash ",
+            "drive ",
+            "lookups  hottest keys",
+        ] {
+            assert!(picture.contains(&format!("\n{row}")), "{picture}");
+        }
+        assert!(
+            picture.contains("hot%1B%5B1m") && !picture.contains('\x1b'),
+            "{picture}"
+        );
+        assert!(
+            picture.lines().all(|line| line.trim_end().len() <= 80),
+            "{picture}"
+        );
+    }
 }
 
 /// The tier of flash follows what is set: the workers do what `status` says is in force.
