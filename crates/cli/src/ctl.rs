@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use senko_cache::AdmissionRule;
 use senko_io::out;
+use senko_server::settings::AdmissionRule;
 use senko_workload::units::time_above_zero;
 use serde_json::{Map, Value, json};
 
