@@ -31,7 +31,7 @@ extern "C" {
 #define SENKO_NEWER    (-30694)  /* the file was written by a later version */
 #define SENKO_NOTABLE  (-30693)  /* there is no table of that name, or it was dropped */
 #define SENKO_TXNFULL  (-30692)  /* the transaction is larger than transaction_bytes */
-#define SENKO_READONLY (-30691)  /* opened to be read, or an earlier write failed */
+#define SENKO_READONLY (-30691)  /* opened or begun to be read, or an earlier write failed */
 #define SENKO_EXPIRED  (-30690)  /* it was older than max_snapshot_age_ms, or others wrote much meanwhile */
 #define SENKO_TOOLONG  (-30689)  /* a key or a value is too long */
 #define SENKO_ENDED    (-30688)  /* the transaction was committed or aborted */

@@ -34,7 +34,7 @@ codes! {
     NEWER = -30694, c"the database was written by a later version";
     NOTABLE = -30693, c"there is no such table";
     TXNFULL = -30692, c"the transaction is larger than its limit";
-    READONLY = -30691, c"the database accepts no commits";
+    READONLY = -30691, c"the transaction or the database reads only, or an earlier write failed";
     EXPIRED = -30690, c"the snapshot has ended: it was open for too long";
     TOOLONG = -30689, c"a key or a value is too long";
     ENDED = -30688, c"the transaction has ended";

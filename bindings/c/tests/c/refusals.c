@@ -130,6 +130,8 @@ int main(int argc, char **argv)
     OK(senko_begin(db, SENKO_RDONLY, &txn));
     v = val("v");
     IS(senko_put(txn, table, &k, &v, 0), SENKO_READONLY);
+    /* Its words used to say of the database that it accepts no commits. */
+    CHECK(strstr(senko_strerror(SENKO_READONLY), "transaction") != NULL);
     OK(senko_cursor_open(txn, table, &cursor));
     IS(senko_cursor_get(cursor, &k, &v, 99), EINVAL);
     IS(senko_cursor_get(NULL, &k, &v, SENKO_FIRST), EINVAL);
