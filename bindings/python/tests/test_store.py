@@ -194,6 +194,20 @@ def test_eight_threads_lose_no_addition(store):
     assert store.compare_and_swap("n", "400", None) > 0 and "n" not in store
 
 
+def test_a_change_that_writes_to_its_own_key_ends(store):
+    """It was called for ever."""
+    calls = []
+
+    def change(old):
+        calls.append(old)
+        store["k"] = str(len(calls))
+        return "never"
+
+    with pytest.raises(kv.error, match="during each of 1000 tries"):
+        store.update("k", change)
+    assert len(calls) == 1000 and store["k"] == b"1000"
+
+
 def test_backup_verify_compact_and_stats(store, path, tmp_path):
     for n in range(2000):
         store["%d" % (n % 500)] = os.urandom(1000)

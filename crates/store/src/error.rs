@@ -72,6 +72,9 @@ pub enum StoreError {
     /// The snapshot was ended, because the space that it held was needed.
     #[error("the snapshot has ended: the space that it held was needed")]
     SnapshotExpired,
+    /// Other writes to the key came between each of a thousand tries of a conditional write.
+    #[error("the key was written to during each of 1000 tries to change it")]
+    Conflict,
     /// The copy that a backup or a repair writes has this error. The source store does not.
     #[error("{}: {source}", path.display())]
     Copy {

@@ -43,6 +43,8 @@ error = StoreFailure
 
 _DELETED_AT_ONCE = 1000
 
+_MOST_TRIES = 1000
+
 
 class Entry(_NamedTuple):
     """A key with its value. `time` is in microseconds, `expires_at` in seconds, both since 1970.
@@ -338,17 +340,19 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
     ) -> int | None:
         """Puts what `change` makes of the key's value; None is a key without one.
 
-        Where another write comes between, `change` is called again. Without `change` it is the
-        `update` of mappings.
+        Where another write comes between, `change` is called again. If `change` itself writes to
+        the key, `error` is raised after a thousand calls. Without `change` it is the `update` of
+        mappings.
         """
         if change is None:
             _MutableMapping.update(self, key, **more)
             return None
-        while True:
+        for _ in range(_MOST_TRIES):
             old = super().get(key)
             time = self.compare_and_swap(key, old, change(old))
             if time is not None:
                 return time
+        raise error(f"the key was written to during each of {_MOST_TRIES} tries to change it")
 
     def multi_get(self, keys: _Iterable[_Data]) -> list[bytes | None]:
         """The values of many keys at one moment, in their order. An absent key has None."""

@@ -4,7 +4,7 @@
 //! The value is read without a lock. Then the write takes the writer's lock. If anything was
 //! written since the read, it checks that the key still has the version that was read. If the key
 //! has another version, the whole operation starts again. So one of several writers always makes
-//! progress.
+//! progress. A change that itself writes to the key would start again for ever, so the tries end.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,6 +15,10 @@ use crate::read::snapshot::{Snapshot, again_if_ended};
 use crate::read::value::Value;
 use crate::write::Write;
 use crate::{Store, StoreError, WriteOptions};
+
+/// The most tries of a conditional write. Of 32 threads that change one key all the time, none gets
+/// there. (The DBM ends after a hundred: its transactions wait for each other's commits.)
+const MOST_TRIES: u32 = 1000;
 
 /// The state that a conditional write was computed from.
 struct Seen {
@@ -71,7 +75,7 @@ impl Core {
         options: WriteOptions,
         mut next: impl FnMut(Option<&[u8]>) -> Next<'v>,
     ) -> Result<Option<u64>, StoreError> {
-        loop {
+        for _ in 0..MOST_TRIES {
             let seen = self.see(key)?;
             let Next::Write(value) = next(seen.value.as_deref()) else {
                 return Ok(None);
@@ -87,6 +91,7 @@ impl Core {
                 return Ok(Some(time));
             }
         }
+        Err(StoreError::Conflict)
     }
 
     /// Counts the keys that have a value now; it stops at `most`. The snapshot is this call's own.
@@ -167,7 +172,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`Store::put`] and [`Store::get`].
+    /// As [`Store::put`] and [`Store::get`]. [`StoreError::Conflict`] after a thousand tries, which
+    /// happens if `change` itself writes to the key.
     pub fn update(
         &self,
         key: &[u8],

@@ -99,6 +99,22 @@ fn one_of_many_swaps() {
     }
 }
 
+/// A change that itself writes to the key was called for ever.
+#[test]
+fn a_change_that_writes_to_its_own_key_ends() {
+    let store = open();
+    let mut calls = 0u32;
+    let ended = store.update(b"k", |_| {
+        calls += 1;
+        store.put(b"k", &calls.to_le_bytes()).unwrap();
+        Some(b"never".to_vec())
+    });
+    assert!(matches!(ended, Err(StoreError::Conflict)), "{ended:?}");
+    assert_eq!(calls, 1000);
+    let left = store.get(b"k").unwrap();
+    assert_eq!(left.as_deref(), Some(&1000u32.to_le_bytes()[..]));
+}
+
 #[test]
 fn what_has_expired_is_no_value() {
     let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
