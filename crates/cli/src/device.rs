@@ -144,7 +144,7 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         Output::write(path, &[named], svg.as_bytes())?;
     }
     if let (Some(path), Some(fitted), Some(like)) = (&args.write_profile, fitted, &like) {
-        let text = profile(&args.target, &like.name, fitted)?;
+        let text = profile(&args.target, &like.name, fitted, &notes)?;
         Output::write(path, &[named], text.as_bytes())?;
     }
     Ok(())
@@ -174,7 +174,7 @@ fn unlike(fit: &Fit) -> Option<String> {
 
 /// A profile's file, which begins with its source: what was measured, and what a simulated drive of
 /// it gives.
-fn profile(target: &str, like: &str, mut fit: Fit) -> Result<String> {
+fn profile(target: &str, like: &str, mut fit: Fit, notes: &[String]) -> Result<String> {
     let time = |ns: f64| Unit::Nanoseconds.show(ns);
     let mut text = format!(
         "# Fitted to a measurement of {target}, from the profile {like}.\n#\n# Mean times, \
@@ -187,7 +187,7 @@ fn profile(target: &str, like: &str, mut fit: Fit) -> Result<String> {
         "#\n# Not measured, and as in {like}: capacity and spare room, cells and their wear, \
          erases, buffers, writes with many under way.\n"
     );
-    if let Some(note) = unlike(&fit) {
+    for note in notes {
         text += &format!("#\n# {note}\n");
     }
     fit.profile.name = "fitted".to_owned();

@@ -39,6 +39,11 @@ const LONGEST_NS: u64 = 10_000_000_000;
 const MERGES: f64 = 4.0;
 /// A write that takes this many times the median is a stall.
 const STALL: u64 = 10;
+/// Random reads of a round. A round stands between two steps, to see whether the drive stays as it
+/// is.
+const ROUND: usize = 64;
+/// If a round's reads take this many times another's, something else used the drive.
+const BUSY: f64 = 1.5;
 const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
 /// Mean times of accesses of one size, in nanoseconds; `None` if the target is too small.
@@ -147,6 +152,8 @@ pub struct Measured {
     pub sizes: Vec<Size>,
     /// Mean time of a flush after a write of 4 KiB.
     pub flush_ns: f64,
+    /// Median times of rounds of random reads of 4 KiB, between the other steps.
+    pub rounds_ns: Vec<u64>,
     /// By queue depth.
     pub depths: Vec<Depth>,
     /// Whether, before the series in order, the device was told that nothing is stored.
@@ -166,6 +173,11 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
     let mut rng = Rng::new(seed);
     let fill = target.bytes();
     let pages = fill / PAGE;
+    let mut rounds = Rounds {
+        rng: Rng::new(seed ^ 1),
+        pages,
+        medians_ns: Vec::new(),
+    };
     // First, because what was forgotten is not stored, and a read of it would be no read of flash.
     progress.step(0, STEPS, "single writes in order, where nothing is stored");
     let series_after_discard = target.forget_all()?;
@@ -174,16 +186,20 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
     for offset in (0..fill / PAGE * PAGE).step_by(LARGEST as usize) {
         target.write(offset, LARGEST.min(fill - offset))?;
     }
+    rounds.read(target)?;
     progress.step(2, STEPS, "random writes over wider and wider ranges");
     let verdict = verdict(target, &mut rng)?;
+    rounds.read(target)?;
     progress.step(3, STEPS, "times by size");
     let sizes = sizes(target, fill, &mut rng)?;
+    rounds.read(target)?;
     progress.step(4, STEPS, "flushes");
     let mut flush = 0;
     for nth in 0..FLUSHES {
         target.write(nth * PAGE, PAGE)?;
         flush += target.flush()?;
     }
+    rounds.read(target)?;
     progress.step(5, STEPS, "queue depths");
     let mut depths = Vec::new();
     for depth in DEPTHS {
@@ -196,18 +212,22 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
             reads_per_second,
         });
     }
+    rounds.read(target)?;
     progress.step(6, STEPS, "flags of the open file");
     let flags = target.by_flags()?;
+    rounds.read(target)?;
     progress.step(7, STEPS, "single random writes");
     // On a full drive: one that was told to forget everything has nothing to merge.
     let random = series(target, (0..SERIES).map(|_| rng.below(pages)))?;
     let series_in_order = Series::of(in_order, None);
     let series_random = Series::of(random, Some(series_in_order.median_ns));
+    rounds.read(target)?;
     progress.step(STEPS, STEPS, "done");
     Ok(Measured {
         bytes: target.bytes(),
         sizes,
         flush_ns: flush as f64 / FLUSHES as f64,
+        rounds_ns: rounds.medians_ns,
         depths,
         series_after_discard,
         series_in_order,
@@ -215,6 +235,25 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
         flags,
         verdict,
     })
+}
+
+/// Rounds of random reads of 4 KiB, from a seed of their own.
+struct Rounds {
+    rng: Rng,
+    pages: u64,
+    medians_ns: Vec<u64>,
+}
+
+impl Rounds {
+    fn read(&mut self, target: &mut dyn Target) -> Result<()> {
+        let mut times = Vec::new();
+        for _ in 0..ROUND {
+            times.push(target.read(self.rng.below(self.pages) * PAGE, PAGE)?);
+        }
+        times.sort_unstable();
+        self.medians_ns.push(times[ROUND / 2]);
+        Ok(())
+    }
 }
 
 /// The times of single writes to these pages.
@@ -330,11 +369,28 @@ fn verdict(target: &mut dyn Target, rng: &mut Rng) -> Result<Verdict> {
 impl Measured {
     /// Notes for a reader of the figures, as sentences; none if all is well.
     pub fn notes(&self) -> Vec<String> {
+        let busy = self.busy().map(|(least, most)| {
+            let show = |ns: u64| Unit::Nanoseconds.show(ns as f64);
+            format!(
+                "The drive was busy: random reads of 4 KiB took {} at one time and {} at another. \
+                 The figures, and a profile made of them, may be far off. Measure again when \
+                 nothing else uses the drive.",
+                show(least),
+                show(most)
+            )
+        });
         let refused = "The target takes neither a punch hole nor a discard, so the single writes in order went to a drive that was full. A layer with log blocks may merge during them.";
-        match self.series_after_discard {
-            true => Vec::new(),
-            false => vec![refused.to_owned()],
-        }
+        let refused = (!self.series_after_discard).then(|| refused.to_owned());
+        refused.into_iter().chain(busy).collect()
+    }
+
+    /// The second least and the second most of the rounds' times, if they show that something else
+    /// used the drive at times. One round may have met the drive's own collection.
+    fn busy(&self) -> Option<(u64, u64)> {
+        let mut rounds = self.rounds_ns.clone();
+        rounds.sort_unstable();
+        let (least, most) = (*rounds.get(1)?, *rounds.iter().nth_back(1)?);
+        (most as f64 > BUSY * least as f64).then_some((least, most))
     }
 
     /// The measurement as pictures: times by size, rates by depth, the series, the ranges.

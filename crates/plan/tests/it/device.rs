@@ -184,6 +184,72 @@ fn a_drive_that_takes_no_discard_is_told_of() {
     assert!(told.series_after_discard && told.notes().is_empty());
 }
 
+/// A drive that another program uses from one read on.
+struct Shared {
+    drive: SimulatedTarget,
+    reads: u64,
+    busy_from: u64,
+}
+
+impl Target for Shared {
+    fn bytes(&self) -> u64 {
+        self.drive.bytes()
+    }
+    fn smallest(&self) -> u64 {
+        self.drive.smallest()
+    }
+    fn read(&mut self, offset: u64, bytes: u64) -> Result<u64> {
+        self.reads += 1;
+        let times = if self.reads > self.busy_from { 2 } else { 1 };
+        Ok(self.drive.read(offset, bytes)? * times)
+    }
+    fn write(&mut self, offset: u64, bytes: u64) -> Result<u64> {
+        self.drive.write(offset, bytes)
+    }
+    fn flush(&mut self) -> Result<u64> {
+        self.drive.flush()
+    }
+    fn forget_all(&mut self) -> Result<bool> {
+        self.drive.forget_all()
+    }
+    fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64> {
+        self.drive.read_at_once(offsets, depth)
+    }
+}
+
+/// A profile of a drive that was busy was far off, and only said so in general.
+#[test]
+fn a_drive_that_is_busy_at_times_is_told_of() {
+    let measured = |busy_from| {
+        let profile = Profile::find("nvme-512gb").unwrap();
+        let drive = Drive::new(&profile, &Parts::default()).unwrap();
+        let mut target = Shared {
+            drive: SimulatedTarget::new(SimulatedDevice::new(drive), 64 << 20),
+            reads: 0,
+            busy_from,
+        };
+        (measure(&mut target, 1, &()).unwrap(), target.reads)
+    };
+    let (idle, reads) = measured(u64::MAX);
+    assert!(idle.notes().is_empty(), "{:?}", idle.notes());
+    // Another program came after the times by size.
+    let (busy, _) = measured(reads / 2);
+    let notes = busy.notes();
+    assert!(
+        notes.len() == 1 && notes[0].contains("The drive was busy"),
+        "{notes:?} {:?}",
+        busy.rounds_ns
+    );
+    for profile in ["x25-m", "usb-stick", "tlc-256gb", "x25-e", "paper-1gb"] {
+        let measured = simulated(profile, 2);
+        assert!(
+            measured.notes().is_empty(),
+            "{profile}: {:?}",
+            measured.rounds_ns
+        );
+    }
+}
+
 /// A loop device over a file: a raw device whose discards make holes in the file.
 struct Loop {
     device: String,
