@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use super::rows::{Lines, Row};
 use super::{berkeley, gdbm};
 use crate::store::csv;
-use crate::store::text::{Encoding, shorten};
+use crate::store::text::{Encoding, shorten, without_mark, wrong_width};
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -109,10 +109,7 @@ impl Input {
         let mut start = Vec::new();
         let read = (&mut from).take(4096).read_to_end(&mut start);
         read.with_context(|| format!("cannot read {name}"))?;
-        if start.starts_with(b"\xef\xbb\xbf") {
-            // A byte order mark, which some programs put before UTF-8.
-            start.drain(..3);
-        }
+        let start = without_mark(start).map_err(|error| anyhow!("{name}, line 1: {error}"))?;
         let by_name = || path.and_then(Format::of_path);
         let format = format.or_else(by_name);
         let format = format.unwrap_or_else(|| Format::of_start(&start));
@@ -335,10 +332,7 @@ fn csv_row(
         return Ok(None);
     }
     if fields.len() != columns.count {
-        let (found, wanted) = (fields.len(), columns.count);
-        return Err(format!(
-            "there are {found} fields where the first line has {wanted}"
-        ));
+        return Err(wrong_width(fields.len(), columns.count));
     }
     let decoded = |(nth, encoding): (usize, Encoding)| {
         let bytes = encoding.decode(&fields[nth]);

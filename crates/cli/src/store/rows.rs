@@ -131,7 +131,8 @@ impl Reader {
         };
         let mut from: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 18, counted));
         let start = beginning(&mut from).with_context(|| format!("cannot read {name}"))?;
-        let start = without_mark(start).map_err(|error| anyhow!("{name}, line 1: {error}"))?;
+        let start =
+            text::without_mark(start).map_err(|error| anyhow!("{name}, line 1: {error}"))?;
         let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
         let format = match (format.or_else(|| path.and_then(Format::of_path)), first) {
             (Some(format), _) => format,
@@ -210,23 +211,6 @@ fn beginning(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
         }
         start.push(byte[0]);
     }
-}
-
-/// Drops a byte order mark, which some programs put before UTF-8.
-fn without_mark(mut start: Vec<u8>) -> Result<Vec<u8>, &'static str> {
-    if start.starts_with(b"\x1f\x8b") {
-        return Err("it is compressed with gzip: zcat FILE | senko store load STORE");
-    }
-    if start.starts_with(b"\x28\xb5\x2f\xfd") {
-        return Err("it is compressed with zstd: zstdcat FILE | senko store load STORE");
-    }
-    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
-        return Err("it is UTF-16, and must be UTF-8");
-    }
-    if start.starts_with(b"\xef\xbb\xbf") {
-        start.drain(..3);
-    }
-    Ok(start)
 }
 
 fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Option<Row>, String> {
@@ -425,11 +409,7 @@ fn csv_row(
         return Ok(None);
     }
     if fields.len() != columns.count {
-        return Err(format!(
-            "there are {} fields where the first line has {}",
-            fields.len(),
-            columns.count
-        ));
+        return Err(text::wrong_width(fields.len(), columns.count));
     }
     let seconds = |name: &str, column: Option<usize>| {
         let Some((nth, text)) = column.map(|nth| (nth, fields[nth].as_slice())) else {

@@ -7,6 +7,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::units::counted;
+
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// How keys and values are written on the command line and in CSV.
@@ -52,6 +54,32 @@ impl Encoding {
             Encoding::Base64 => out.extend(to_base64(bytes).into_bytes()),
         }
     }
+}
+
+/// The start of an input without a byte order mark, which some programs put before UTF-8. It is an
+/// error that names what the input is, if that is no text in UTF-8.
+pub fn without_mark(mut start: Vec<u8>) -> Result<Vec<u8>, &'static str> {
+    if start.starts_with(b"\x1f\x8b") {
+        return Err("it is compressed with gzip: zcat FILE | senko ... load ...");
+    }
+    if start.starts_with(b"\x28\xb5\x2f\xfd") {
+        return Err("it is compressed with zstd: zstdcat FILE | senko ... load ...");
+    }
+    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+        return Err(
+            "it is UTF-16, and must be UTF-8: iconv -f UTF-16 -t UTF-8 FILE | senko ... load ...",
+        );
+    }
+    if start.starts_with(b"\xef\xbb\xbf") {
+        start.drain(..3);
+    }
+    Ok(start)
+}
+
+/// The error of a CSV row that has not as many fields as the first line.
+pub fn wrong_width(found: usize, wanted: usize) -> String {
+    let found = counted(found as u64, "field");
+    format!("the row has {found} where the first line has {wanted}")
 }
 
 /// The start of a text, for a message.

@@ -252,7 +252,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
             "line 1: the line names the columns, and \"key\" and \"key_hex\"";
         "key,value,key\n", "line 1: column 3 is a second \"key\"";
         "key\n", "there is no \"value\"";
-        "key,value\na\n", "line 2: there are 1 fields where the first line has 2";
+        "key,value\na\n", "line 2: the row has 1 field where the first line has 2";
         "key_hex,value\nfg,\n", "line 2, column 1: \"fg\" is not hexadecimal text";
         "key,value\n\"a,b\n", "a quoted field has no end";
         "VERSION=4\n", "line 1: VERSION=3 was expected";
@@ -279,6 +279,23 @@ fn what_is_wrong_with_an_input_has_its_line() {
         refused(folder, "load x.db", input.as_bytes(), what);
         refused(folder, "load x.db", input.as_bytes(), "nothing is loaded");
         assert!(!scratch.join("x.db").exists(), "{input}");
+    }
+    // An input that was compressed, or that Windows wrote, used to be called a wrong line of CSV.
+    for (input, what) in [
+        (
+            &b"\x1f\x8b\x08\0\0"[..],
+            "it is compressed with gzip: zcat FILE |",
+        ),
+        (
+            b"\x28\xb5\x2f\xfd\x24",
+            "it is compressed with zstd: zstdcat FILE |",
+        ),
+        (b"\xff\xfe{\0\"\0", "it is UTF-16, and must be UTF-8"),
+        (b"\xfe\xff\0{\0\"", "it is UTF-16, and must be UTF-8"),
+    ] {
+        for format in ["", " --format json", " --format db_dump"] {
+            refused(folder, format!("load x.db{format}"), input, what);
+        }
     }
     refused(folder, "load x.db none", b"", "cannot open none");
     refused(folder, "load x.db --hex", b"", "not accept --hex");

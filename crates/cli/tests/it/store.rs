@@ -312,7 +312,8 @@ fn a_row_with_two_readings_is_refused() {
         "h.csv", "key,expires_at,value\na,1795677686367,1\n",
             "line 2, column 2: \"expires_at\" is 1795677686367";
         "i.csv", "key,expires_at,value,ttl\na,2000000000,1,5\n", "line 2, column 4";
-        "u.csv", "\u{0}", "line 1";
+        "u.csv", "\u{0}", "line 1: it is UTF-16, and must be UTF-8";
+        "w.csv", "key,value\na\n", "line 2: the row has 1 field where the first line has 2";
     } {
         let mut bytes = text.as_bytes().to_vec();
         if name == "u.csv" {
