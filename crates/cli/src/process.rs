@@ -401,7 +401,7 @@ impl Background {
 
 /// Writes a small file anew; an existing file is removed first. Otherwise root could overwrite the
 /// target of a symbolic link that another user has put there.
-pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -410,19 +410,60 @@ pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// A pid file takes the place of a link or of another pid file, but not of a device or of data.
-fn check_replaced(path: &Path) -> io::Result<()> {
-    let is_free = match path.symlink_metadata() {
-        Err(_) => true,
-        Ok(meta) if meta.is_file() && meta.len() < 32 => std::fs::read_to_string(path)
-            .is_ok_and(|text| text.trim().bytes().all(|byte| byte.is_ascii_digit())),
-        Ok(meta) => meta.is_symlink(),
-    };
-    match is_free {
-        true => Ok(()),
-        false => Err(io::Error::other(
-            "what lies there is no pid file, and would be replaced: name another file",
-        )),
+/// A file that a server leaves for others, by its kind.
+#[derive(Clone, Copy, Debug)]
+pub enum Note {
+    /// The process's number.
+    Pid,
+    /// The ports, each in a line `TCP INET: 11211`.
+    Ports,
+}
+
+impl Note {
+    /// Whether a text is of this kind. An empty one is of both.
+    fn is(self, text: &str) -> bool {
+        let line = |line: &str| match self {
+            Note::Pid => line.bytes().all(|byte| byte.is_ascii_digit()),
+            Note::Ports => line.starts_with("TCP INET") || line.starts_with("UDP INET"),
+        };
+        text.trim().lines().all(line)
+    }
+
+    /// Writes the file under another name and renames it, so that a reader never sees half of it.
+    /// It takes the place of a link or of an older one, but not of a device or of data. Returns
+    /// what the file system says of it.
+    pub fn write(self, path: &Path, draft: &str, text: &str) -> io::Result<std::fs::Metadata> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(draft);
+        let draft = Path::new(&name);
+        self.check_replaced(path)?;
+        self.check_replaced(draft)?;
+        write_new(draft, text)?;
+        let made = draft.symlink_metadata()?;
+        let renamed = std::fs::rename(draft, path);
+        renamed.inspect_err(|_| drop(std::fs::remove_file(draft)))?;
+        Ok(made)
+    }
+
+    fn check_replaced(self, path: &Path) -> io::Result<()> {
+        const MOST: u64 = 4096;
+        let is_free = match path.symlink_metadata() {
+            Err(_) => true,
+            Ok(meta) if meta.is_file() && meta.len() < MOST => {
+                std::fs::read_to_string(path).is_ok_and(|text| self.is(&text))
+            }
+            Ok(meta) => meta.is_symlink(),
+        };
+        let what = match self {
+            Note::Pid => "no pid file",
+            Note::Ports => "no list of ports",
+        };
+        match is_free {
+            true => Ok(()),
+            false => Err(io::Error::other(format!(
+                "what lies there is {what}, and would be replaced: name another file"
+            ))),
+        }
     }
 }
 
@@ -463,21 +504,10 @@ impl PidFile {
     }
 
     fn write(&mut self) -> Result<()> {
-        let mut draft = self.path.clone().into_os_string();
-        draft.push(".tmp");
-        let draft = Path::new(&draft);
-        let write = || {
-            check_replaced(&self.path)?;
-            check_replaced(draft)?;
-            write_new(draft, &own_number())?;
-            let made = draft.symlink_metadata()?;
-            let renamed = std::fs::rename(draft, &self.path);
-            renamed.inspect_err(|_| drop(std::fs::remove_file(draft)))?;
-            Ok::<_, io::Error>((made.dev(), made.ino()))
-        };
-        let written = write()
+        let made = Note::Pid
+            .write(&self.path, ".tmp", &own_number())
             .with_context(|| format!("cannot write the pid file {}", self.path.display()))?;
-        self.written = Some(written);
+        self.written = Some((made.dev(), made.ino()));
         Ok(())
     }
 }
@@ -548,9 +578,10 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// As root, `-P /dev/null` replaced the device by a file, and removed that at the end.
+    /// As root, `-P /dev/null` replaced the device by a file, and removed that at the end. So did
+    /// the file of the ports.
     #[test]
-    fn a_pid_file_replaces_no_device_and_no_data() {
+    fn a_pid_file_and_one_of_ports_replace_no_device_and_no_data() {
         let dir = std::env::temp_dir().join(format!("senko-pidd-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("folder")).unwrap();
         let fifo = std::ffi::CString::new(dir.join("fifo").into_os_string().into_vec()).unwrap();
@@ -561,6 +592,9 @@ mod tests {
             let before = dir.join(name).symlink_metadata().unwrap();
             let why = format!("{:#}", PidFile::begin(&dir.join(name)).unwrap_err());
             assert!(why.contains("is no pid file"), "{why}");
+            let ports = Note::Ports.write(&dir.join(name), ".lck", "TCP INET: 1\n");
+            let why = ports.unwrap_err().to_string();
+            assert!(why.contains("is no list of ports"), "{why}");
             let after = dir.join(name).symlink_metadata().unwrap();
             assert_eq!(after.ino(), before.ino());
         }
@@ -569,6 +603,14 @@ mod tests {
             std::fs::write(dir.join("pid"), text).unwrap();
             drop(PidFile::begin(&dir.join("pid")).unwrap());
             assert!(!dir.join("pid").exists());
+        }
+        for text in ["TCP INET: 1\nTCP INET6: 1\n", "UDP INET: 2\n", ""] {
+            std::fs::write(dir.join("ports"), text).unwrap();
+            Note::Ports
+                .write(&dir.join("ports"), ".lck", "TCP INET: 3\n")
+                .unwrap();
+            let text = std::fs::read_to_string(dir.join("ports")).unwrap();
+            assert_eq!(text, "TCP INET: 3\n");
         }
         std::fs::remove_dir_all(&dir).unwrap();
     }

@@ -438,11 +438,8 @@ fn change_log(verbosity: u8) {
     }
 }
 
-/// One line `TCP INET: port` for each port, in memcached's form. The file is renamed into place, so
-/// that a reader never sees half of it.
+/// One line `TCP INET: port` for each port, in memcached's form.
 fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Result<()> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".lck");
     let text: String = addresses
         .iter()
         .map(|a| {
@@ -453,8 +450,9 @@ fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Re
             )
         })
         .collect();
-    crate::process::write_new(std::path::Path::new(&draft), &text)
-        .and_then(|()| std::fs::rename(&draft, path))
+    crate::process::Note::Ports
+        .write(path, ".lck", &text)
+        .map(drop)
         .with_context(|| {
             format!(
                 "cannot write the ports to {} (MEMCACHED_PORT_FILENAME)",
