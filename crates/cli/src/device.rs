@@ -130,7 +130,7 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
     if senko_io::say::terminal() {
         bar!("\r\x1b[K");
     }
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         let line = json!({ "target": args.target, "seed": args.seed, "measured": measured, "notes": notes });
         writeln!(out, "{line}")

@@ -451,7 +451,7 @@ pub fn main(args: LoadArgs) -> Result<()> {
         bar!("\r\x1b[K");
     }
     let report = report?;
-    let mut out = out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         for step in &report.steps {
             writeln!(

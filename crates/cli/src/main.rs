@@ -23,6 +23,7 @@ mod plan; // DRAM and flash to buy
 mod process; // limits, user, signals, the background, the pid file
 mod progress; // a line with percentage and remaining time
 mod serve; // starts a server and waits for its end
+mod prose; // stdout whose long lines a terminal gets folded
 mod service; // messages to a service manager
 mod ssd; // the simulator of drives
 mod stdin; // reading a closed standard input is an error

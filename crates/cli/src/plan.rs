@@ -392,7 +392,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         .rev()
         .map(|halved| row(&servers.of(dram, all / f64::from(1 << halved))))
         .collect();
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         let show = |row: &Row| {
             let writes = &row.writes;
@@ -428,7 +428,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let followed = if curve.times > 1.0 {
         format!(
             "simulated in groups of at most {} items",
-            short(curve.times)
+            short(curve.times.ceil())
         )
     } else {
         format!("{:.1} % of the items were followed", curve.share * 100.0)

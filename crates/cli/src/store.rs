@@ -391,7 +391,7 @@ fn writing(synced: bool) -> WriteOptions {
 
 /// Prints one line: JSON, or text for people.
 fn print(json: bool, line: &Value, text: &str) -> Result<()> {
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     match json {
         true => writeln!(out, "{line}")?,
         false => writeln!(out, "{text}")?,

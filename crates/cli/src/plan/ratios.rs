@@ -25,7 +25,7 @@ pub fn premises(args: &PlanArgs) -> Premises {
 /// Prints the tables, or one JSON object.
 pub fn main(args: &PlanArgs) -> Result<()> {
     let premises = premises(args);
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         let sizes = SIZES.map(|size| {
             json!({ "bytes": size, "flash_over_dram": premises.index_ratio(size),

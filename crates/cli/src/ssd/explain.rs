@@ -46,7 +46,7 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
     };
     let lines = told.explain();
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     out.write_all(text.as_bytes())
         .context("cannot write to stdout")
 }

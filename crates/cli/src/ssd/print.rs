@@ -344,7 +344,7 @@ pub fn profile(name: &str) -> Result<()> {
 
 /// Everything that can be named on the command line.
 pub fn parts(as_json: bool) -> Result<()> {
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     for part in catalogue::all()? {
         let Named {
             kind, name, about, ..

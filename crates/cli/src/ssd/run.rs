@@ -169,7 +169,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     );
     let profile = &setup.profile;
     let outcome = Outcome::new(&workload, &summary, profile, &report, stopped());
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         writeln!(out, "{}", json!(outcome))
     } else if args.csv {
@@ -243,7 +243,7 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
             workload.name()
         );
     };
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         let line = json!({
             "workload": workload.name(),

@@ -134,7 +134,7 @@ fn info(name: &str, reading: &WorkloadArgs, as_json: bool) -> Result<()> {
             super::warn(&format!("{}: {warning}", workload.name()));
         }
     }
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if as_json {
         writeln!(
             out,
@@ -163,7 +163,7 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     let total = args.reading.requests(&summary);
     let written = write_trace(&workload, capacity, format, path, total)
         .with_context(|| format!("{} was not written whole", path.display()))?;
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         writeln!(out, "{}", json!({ "trace": path.display().to_string(), "written": written }))
     } else {

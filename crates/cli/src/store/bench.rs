@@ -344,7 +344,7 @@ fn steps(
             tally,
         };
         faults += measured.tally.faults;
-        let mut out = crate::out::stdout();
+        let mut out = crate::prose::stdout();
         if args.json {
             writeln!(out, "{}", measured.json(args, plan))?;
         } else {

@@ -233,7 +233,7 @@ pub fn verify(args: &VerifyArgs) -> Result<bool> {
     });
     drop(bar);
     let report = report.map_err(told(path))?;
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         for problem in &report.problems {
             let line = json!({ "problem": problem.what, "offset": problem.offset });
@@ -304,7 +304,7 @@ pub fn repair(args: &RepairArgs) -> Result<bool> {
     });
     drop(bar);
     let report = report.map_err(told(path))?;
-    let mut out = crate::out::stdout();
+    let mut out = crate::prose::stdout();
     if args.json {
         repair_json(&report, &mut out)?;
     } else {
