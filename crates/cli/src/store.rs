@@ -339,6 +339,7 @@ impl MakeArgs {
     fn open(&self, path: &Path) -> Result<Opened> {
         let lay_there = path.symlink_metadata().is_ok();
         let store = Store::open(path, self.options()).map_err(told(path))?;
+        tell_of_clock(path, &store)?;
         match self.check(path, store.options()) {
             Ok(()) => Ok(Opened {
                 made: store.is_new() && !lay_there,
@@ -406,7 +407,26 @@ fn open_to_read(path: &Path) -> Result<Store> {
         create: false,
         ..Options::default()
     };
-    Store::open(path, options).map_err(told(path))
+    let store = Store::open(path, options).map_err(told(path))?;
+    tell_of_clock(path, &store)?;
+    Ok(store)
+}
+
+/// Says that the newest write is of a time that the clock has not reached by far. The times of
+/// further writes go on from there, and what expires went while the clock was ahead.
+fn tell_of_clock(path: &Path, store: &Store) -> Result<()> {
+    const FAR: std::time::Duration = std::time::Duration::from_secs(86_400);
+    let newest = store.snapshot()?.time();
+    if u128::from(newest) > (times::now() + FAR).as_micros() {
+        senko_io::tell!(
+            "senko: {}: its newest write has the time {}, but this machine's clock shows {}; further \
+             writes get times after the former",
+            path.display(),
+            times::show(newest),
+            times::show(times::now().as_micros() as u64)
+        );
+    }
+    Ok(())
 }
 
 /// The file of the store, which every command takes first.

@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::progress::Bar;
 use super::{
-    FileArgs, IndexName, SpaceArgs, close, open_to_read, print, times, told, told_of_copy,
+    FileArgs, IndexName, SpaceArgs, close, open_to_read, print, tell_of_clock, times, told,
+    told_of_copy,
 };
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::{counted, show_size};
@@ -156,6 +157,7 @@ pub struct CompactArgs {
 pub fn compact(args: &CompactArgs) -> Result<bool> {
     let path = &args.file.store;
     let store = Store::open(path, args.space.options()).map_err(told(path))?;
+    tell_of_clock(path, &store)?;
     let before = store.stats();
     let done = std::thread::scope(|scope| {
         let working = store.clone();
@@ -178,6 +180,7 @@ pub fn compact(args: &CompactArgs) -> Result<bool> {
         work.join().expect("compaction does not panic")
     });
     let after = store.stats();
+    let log = its_log(after.file_bytes - after.hole_bytes, store.options());
     let shrunk = close(path, store, done.map_err(told(path)))?;
     let mut line = json!({
         "used_bytes_before": before.used_bytes, "used_bytes": after.used_bytes, "file_bytes": after.file_bytes,
@@ -200,9 +203,22 @@ pub fn compact(args: &CompactArgs) -> Result<bool> {
             show_size(shrunk.cut),
             show_size(shrunk.punched)
         );
+        text += &log;
     }
     print(args.json, &line, &text)?;
     Ok(true)
+}
+
+/// Why a small store has a large file, as the end of a sentence.
+fn its_log(file_bytes: u64, options: &Options) -> String {
+    match file_bytes < 2 * options.log_bytes {
+        false => String::new(),
+        true => format!(
+            "; of the file's {}, {} are its log (--log-size), which every store has",
+            show_size(file_bytes),
+            show_size(options.log_bytes)
+        ),
+    }
 }
 
 /// Arguments of `senko store verify`.
@@ -403,11 +419,13 @@ pub fn backup(args: &BackupArgs) -> Result<bool> {
     drop(bar);
     let report = report.map_err(told_of_copy(path))?;
     let line = json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });
+    let file_bytes = args.to.metadata().map_or(u64::MAX, |made| made.len());
     let text = format!(
-        "{}, {} of keys and values, as of {}",
+        "{}, {} of keys and values, as of {}{}",
         counted(report.elements, "element"),
         show_size(report.bytes),
-        times::show(report.time)
+        times::show(report.time),
+        its_log(file_bytes, store.options())
     );
     print(args.json, &line, &text)?;
     Ok(true)

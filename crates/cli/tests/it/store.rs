@@ -340,6 +340,62 @@ fn a_row_with_two_readings_is_refused() {
     assert_eq!(done(&folder, "get new.kv o"), "1");
 }
 
+/// A store of one record takes 64 MiB, also after `compact --shrink` and in a copy. Nothing said
+/// why.
+#[test]
+fn a_small_store_says_that_its_file_is_its_log() {
+    let folder = Scratch::new();
+    done(&folder, "put small.kv a 1 --block-size 8m");
+    let said = done(&folder, "compact small.kv --shrink");
+    has(
+        &said,
+        "8 MiB are its log (--log-size), which every store has",
+    );
+    let said = done(&folder, "backup small.kv copy.kv");
+    has(&said, "8 MiB are its log");
+    std::fs::write(folder.join("rows"), rows(0, 15_000, 1000)).unwrap();
+    done(&folder, "load small.kv rows");
+    for command in ["compact small.kv --shrink", "backup small.kv larger.kv"] {
+        let said = done(&folder, command);
+        assert!(!said.contains("log"), "{command}: {said}");
+    }
+}
+
+/// A machine's clock stood thousands of years ahead for a while. All later writes have times after
+/// that, and nothing said so.
+#[test]
+fn a_store_whose_times_are_ahead_of_the_clock_says_so() {
+    let folder = Scratch::new();
+    done(&folder, "put now.kv a 1 --block-size 1m");
+    let year_6000 = 127_174_492_800_000_000;
+    let options = senko_store::Options {
+        block_bytes: 1 << 20,
+        clock: senko_store::Clock::Own(std::sync::Arc::new(move || year_6000)),
+        ..senko_store::Options::default()
+    };
+    let ahead = senko_store::Store::open(folder.join("ahead.kv"), options).unwrap();
+    ahead.put(b"a", b"1").unwrap();
+    ahead.close().unwrap();
+    for command in [
+        "get KV a",
+        "put KV a 2",
+        "history KV a",
+        "stats KV",
+        "compact KV",
+    ] {
+        let said = |name| {
+            let output = store(&folder, command.replace("KV", name));
+            assert!(output.status.success(), "{command}: {output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        has(
+            &said("ahead.kv"),
+            "its newest write has the time 6000-01-01T",
+        );
+        assert_eq!(said("now.kv"), "", "{command}");
+    }
+}
+
 /// A spreadsheet's CSV begins with a byte order mark. Its first column used to be named
 /// `\u{feff}key`, so `key` was missing.
 #[test]
