@@ -148,7 +148,13 @@ fn check(
     last_time: u64,
 ) -> Result<u64, StoreError> {
     let invalid = |what: String| Err(StoreError::Invalid(what));
-    if time <= last_time || time >= END_OF_TIME {
+    if time >= END_OF_TIME {
+        return invalid(format!(
+            "the clock is at {time} us since 1970, and a store keeps times below {END_OF_TIME} (in \
+             the year 4253): set the clock"
+        ));
+    }
+    if time <= last_time {
         return invalid(format!(
             "a batch of time {time} cannot follow one of time {last_time} in a log"
         ));
