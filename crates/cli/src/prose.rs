@@ -71,8 +71,8 @@ fn folded(text: &str) -> String {
                 && line[..column].ends_with("  ")
                 && !line[column..].starts_with(' ')
         };
-        let under = (2..=COLUMNS / 2).filter(begins);
-        let under = under.last().unwrap_or(first).max(first);
+        let mut under = (2..=COLUMNS / 2).filter(begins);
+        let under = under.next_back().unwrap_or(first).max(first);
         let (head, rest) = line.split_at(under);
         let (indent, mut column) = (head.chars().count(), head.chars().count());
         out.push_str(head);

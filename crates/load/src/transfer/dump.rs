@@ -239,7 +239,7 @@ impl<'a> Source<'a> {
         }
         self.spool = Some(match self.hottest_first {
             true => spool.latest_first().map_err(failed)?,
-            false => spool.as_it_came().map_err(failed)?,
+            false => spool.into_order_of_arrival().map_err(failed)?,
         });
         Ok(())
     }

@@ -43,7 +43,7 @@ impl Spool {
     }
 
     /// The lines as they came.
-    pub fn as_it_came(self) -> io::Result<BufReader<File>> {
+    pub fn into_order_of_arrival(self) -> io::Result<BufReader<File>> {
         let mut file = self.file.into_inner().map_err(io::Error::from)?;
         file.rewind()?;
         Ok(BufReader::new(file))
@@ -52,7 +52,7 @@ impl Spool {
     /// The lines in parts, those of the latest accesses first.
     pub fn latest_first(self) -> io::Result<BufReader<File>> {
         let mut parts = self.ages.parts();
-        let mut lines = self.as_it_came()?;
+        let mut lines = self.into_order_of_arrival()?;
         let mut sorted = nameless_file()?;
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line)? > 0 {
@@ -214,7 +214,7 @@ mod tests {
             spool.push(format!("la={second}").as_bytes()).unwrap();
         }
         let lines: Vec<String> = spool
-            .as_it_came()
+            .into_order_of_arrival()
             .unwrap()
             .lines()
             .map(Result::unwrap)

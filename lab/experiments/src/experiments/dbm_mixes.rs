@@ -322,7 +322,7 @@ mod tests {
             ("f", 10_000, 5000, 0),
         ] {
             let before = ycsb.records;
-            let script = ycsb.script(mix, 10_000).unwrap();
+            let script = ycsb.script(mix, 10_000).expect("a law of these keys");
             assert_eq!(script.transactions(), 10_000);
             assert_eq!(script.each_transaction().count(), 10_000);
             for (what, wanted) in [(What::Get, gets), (What::Put, puts), (What::Scan, scans)] {
