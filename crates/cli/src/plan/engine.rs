@@ -16,6 +16,7 @@ use crate::units::counted;
 const BATCH: u64 = 100;
 /// DRAM for pages, as by default.
 const CACHE: u64 = 64 << 20;
+const LEAST_CACHE: u64 = 1 << 20;
 
 pub fn main(args: &PlanArgs, engine: Engine) -> Result<()> {
     let records = match args.items {
@@ -30,13 +31,18 @@ pub fn main(args: &PlanArgs, engine: Engine) -> Result<()> {
     );
     let live = records as f64 * args.bytes as f64;
     check_bytes(live)?;
+    let cache = args.cache.unwrap_or(CACHE);
+    ensure!(
+        cache >= LEAST_CACHE,
+        "--cache {cache}: the DBM has at least {LEAST_CACHE} bytes for pages"
+    );
     let batch = args.batch.unwrap_or(BATCH);
     let load = Load {
         records,
         bytes: args.bytes,
         exponent: args.zipf,
         together: batch,
-        cache: args.cache.unwrap_or(CACHE),
+        cache,
     };
     let wear = load.wear(engine)?;
     let file = live * wear.file_over_records;

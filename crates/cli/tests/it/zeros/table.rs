@@ -21,6 +21,7 @@ use Zero::{Plain, Refused, Said};
 
 const LOAD: &str = "load --server 127.0.0.1:1";
 const PLAN: &str = "plan --items 10k";
+const ENGINE: &str = "plan --items 100 --engine dbm";
 const RATIOS: &str = "plan --ratios";
 const SERVE: &str = "serve -p 0 --no-flash";
 const STORE: &str = "store put new.kv key value";
@@ -45,6 +46,8 @@ pub const ZEROS: &[(&str, &str, Zero)] = &[
     ("senko load", "multi-get", Refused(LOAD)),
     ("senko load", "pipeline", Refused(LOAD)),
     ("senko plan", "bytes", Refused(PLAN)),
+    ("senko plan", "cache", Refused(ENGINE)),
+    ("senko plan", "drive", Refused(ENGINE)),
     ("senko plan", "dram-hit", Said("0 leaves them all to flash")),
     ("senko plan", "items", Refused("plan")),
     ("senko plan", "machine-dram", Refused(RATIOS)),
