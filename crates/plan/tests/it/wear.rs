@@ -13,7 +13,7 @@ fn load(records: u64, bytes: u64, together: u64) -> Load {
     }
 }
 
-/// Each put is written in a log. The store's first log is not full here.
+/// Each put is written in a log. The store has not filled its logs of 64 MiB here.
 #[test]
 fn engines_write_what_they_must() {
     for engine in [Engine::Dbm, Engine::Store] {
@@ -25,7 +25,7 @@ fn engines_write_what_they_must() {
             "{engine:?}: {wear:?}"
         );
         assert!(
-            (1.0..20.0).contains(&wear.file_over_records),
+            (1.0..40.0).contains(&wear.file_over_records),
             "{engine:?}: {wear:?}"
         );
         // There are no threads, so a plan is the same whenever it is made.
