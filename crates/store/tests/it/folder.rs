@@ -55,7 +55,9 @@ fn a_store_stays_in_its_folder() {
         store.delete(&key.to_be_bytes()).unwrap();
     }
     store.compact().unwrap();
-    assert!(store.shrink().unwrap().cut > 0);
+    // Where the threads put the last block decides whether the end of the file is free.
+    let shrunk = store.shrink().unwrap();
+    assert!(shrunk.cut + shrunk.punched > 0, "{shrunk:?}");
     let copied = store.backup("copy", |_| go(&place("third"))).unwrap();
     assert_eq!(copied.elements, 1);
     store.close().unwrap();
