@@ -26,8 +26,8 @@ use senko_io::PageBuf;
 
 /// Pieces that are read ahead at first: 256 KiB.
 const LEAST_PIECES: usize = 4;
-/// A mebibyte is what one batch sends.
-const MOST_PIECES: usize = 16;
+/// A slow reader may hold as much in its batch, and as much behind it, outside of frames (FLOW-3).
+const MOST_PIECES: usize = 4;
 
 /// The most pieces that one value reads ahead with these frames of its worker, as pages and count:
 /// a sixteenth of the frames that hold a piece.
