@@ -319,7 +319,7 @@ fn slow_readers_get_every_byte_and_hold_up_nobody() {
             store_large(&mut client, n, 5 << 20);
         }
         push_out(&mut client, 100 << 20);
-        let mut slow: Vec<Client> = (0..30).map(|_| place.connect()).collect();
+        let mut slow: Vec<Client> = (0..12).map(|_| place.connect()).collect();
         for (n, reader) in slow.iter_mut().enumerate() {
             reader.send(format!("get large{}\r\n", n % 3));
         }
