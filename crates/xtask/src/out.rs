@@ -38,8 +38,14 @@ pub fn go_to(block: Option<Block>) {
     BLOCK.set(block);
 }
 
-pub fn print(block: &Block) {
+/// Prints the lines of a block, or adds them to another one.
+pub fn append(to: &Option<Block>, block: &Block) {
     let lines = block.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(to) = to {
+        let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+        to.extend_from_slice(&lines);
+        return;
+    }
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(&lines).and_then(|()| out.flush());
 }

@@ -7,8 +7,8 @@
 //! release binary. Both wait for disks and for each other's answers more than they compute. A
 //! lane's steps run in order. The second lane's lines are printed between the steps of the first.
 
-use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -87,15 +87,6 @@ const FACTOR: &str = "SENKO_TEST_FACTOR";
 /// That of a quick run.
 const QUICK_FACTOR: &str = "0.1";
 
-/// A quick run plays the transcripts on flash in one way of three, since each moves every item to
-/// flash. These are the other two.
-const QUICK_SKIPS: [&str; 4] = [
-    "--skip",
-    "transcripts_on_senko_flash_posix",
-    "--skip",
-    "transcripts_on_senko_flash_with_tls",
-];
-
 /// The servers that clients are tested with. In a quick run only the one that is fastest: a test on
 /// flash waits until its items have left DRAM.
 const SERVERS: &str = "SENKO_SERVERS";
@@ -105,6 +96,11 @@ const THREADS: &str = "RUST_TEST_THREADS";
 /// So many for each core: they wait for disks, timers and each other's answers for most of their
 /// time.
 const THREADS_PER_CORE: usize = 4;
+
+/// How many test programs run at the same time.
+const PROGRAMS_AT_ONCE: usize = 2;
+/// How long one may run: one that hangs must say so, and leave time for the others.
+const PROGRAM_PATIENCE: Duration = Duration::from_secs(25 * 60);
 
 /// Gives a command that runs tests as many threads as suit them, if the caller named no number.
 fn with_threads(command: &mut std::process::Command) {
@@ -269,7 +265,7 @@ fn run_lanes(
             })
             .context("cannot start a thread")?;
         let print = |(block, row): (Block, Row)| {
-            out::print(&block);
+            out::append(&None, &block);
             row
         };
         for step in cargo {
@@ -367,18 +363,57 @@ fn clippy(workspace: &Workspace, _: &Setup) -> Result<Done> {
 }
 
 fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    // Built by a command of its own: the time that one may take could be too little for both on a
-    // slow machine.
-    build_tests(workspace)?;
-    let mut command = workspace.cargo("test --workspace --no-fail-fast");
-    with_threads(&mut command);
-    if workspace.quick {
-        command.arg("--").args(QUICK_SKIPS);
-        if std::env::var_os(FACTOR).is_none() {
+    let mut programs = tests_of(workspace, |_| true)?;
+    // The largest take longest: none of them should begin when all others have ended.
+    let size = |test: &TestProgram| std::fs::metadata(&test.program).map_or(0, |meta| meta.len());
+    programs.sort_by_key(|test| std::cmp::Reverse(size(test)));
+    at_once(programs.into_iter().map(Some).chain([None]), |program| {
+        let Some(test) = program else {
+            return run::show(&mut workspace.cargo("test --workspace --doc"));
+        };
+        let mut command = std::process::Command::new(&test.program);
+        command.current_dir(&test.folder);
+        with_threads(&mut command);
+        if workspace.quick && std::env::var_os(FACTOR).is_none() {
             command.env(FACTOR, QUICK_FACTOR);
         }
-    }
-    ran(&mut command)
+        run::show_for(&mut command, PROGRAM_PATIENCE)
+    })
+}
+
+/// Runs test programs, [`PROGRAMS_AT_ONCE`] at a time: most of them wait for one slow test in the
+/// end. The lines of each are printed when it has ended.
+fn at_once<T: Send>(
+    programs: impl Iterator<Item = T> + Send,
+    run: impl Fn(T) -> Result<run::Ran> + Sync,
+) -> Result<Done> {
+    let programs = Mutex::new(programs);
+    let next = || programs.lock().expect("no thread panics with it").next();
+    let outer = out::block();
+    let (sender, ended) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..PROGRAMS_AT_ONCE {
+            let (next, run, sender) = (&next, &run, sender.clone());
+            scope.spawn(move || {
+                while let Some(program) = next() {
+                    let block = Block::default();
+                    out::go_to(Some(Arc::clone(&block)));
+                    let ran = run(program);
+                    // The receiver goes away only after an error.
+                    let _ = sender.send((block, ran));
+                }
+            });
+        }
+        drop(sender);
+        let (mut ok, mut counts) = (true, Counts::default());
+        for (block, ran) in ended {
+            out::append(&outer, &block);
+            let ran = ran?;
+            ok &= ran.ok;
+            counts += ran.counts;
+        }
+        Ok(Done::Ran { ok, counts })
+    })
 }
 
 fn schedules(workspace: &Workspace, _: &Setup) -> Result<Done> {
@@ -528,9 +563,8 @@ fn build_tests(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds the tests of the server, the load generator and the layer below, and finds their
-/// programs.
-fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
+/// Builds the tests, and finds the programs of the packages in some folders.
+fn tests_of(workspace: &Workspace, of: impl Fn(&Path) -> bool) -> Result<Vec<TestProgram>> {
     build_tests(workspace)?;
     let line = "test --workspace --no-run --message-format=json-render-diagnostics";
     let lines = run::output(&mut workspace.cargo(line))?;
@@ -538,32 +572,34 @@ fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
     for line in lines.lines().filter(|l| l.starts_with('{')) {
         let message: serde_json::Value =
             serde_json::from_str(line).context("cargo's messages are JSON")?;
-        if let (Some(program), true) = (
+        let (Some(program), true) = (
             message["executable"].as_str(),
             message["profile"]["test"] == true,
-        ) {
-            let manifest = PathBuf::from(
-                message["manifest_path"]
-                    .as_str()
-                    .context("a message without manifest")?,
-            );
-            let folder = manifest
-                .parent()
-                .context("a manifest without folder")?
-                .to_path_buf();
-            let tested = ["crates/server", "crates/load", "crates/io"];
-            if tested.iter().any(|of| folder.ends_with(of)) {
-                programs.push(TestProgram {
-                    program: PathBuf::from(program),
-                    folder,
-                });
-            }
+        ) else {
+            continue;
+        };
+        let manifest = message["manifest_path"].as_str();
+        let manifest = Path::new(manifest.context("a message without manifest")?);
+        let folder = manifest.parent().context("a manifest without folder")?;
+        if of(folder) {
+            programs.push(TestProgram {
+                program: PathBuf::from(program),
+                folder: folder.to_path_buf(),
+            });
         }
     }
     if programs.is_empty() {
         bail!("cargo named no test program");
     }
     Ok(programs)
+}
+
+/// The test programs of the server, the load generator and the layer below.
+fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
+    let tested = ["crates/server", "crates/load", "crates/io"];
+    tests_of(workspace, |folder| {
+        tested.iter().any(|of| folder.ends_with(of))
+    })
 }
 
 fn ordinary_user(workspace: &Workspace, _: &Setup) -> Result<Done> {
@@ -584,22 +620,20 @@ fn no_uring(workspace: &Workspace, _: &Setup) -> Result<Done> {
 /// Runs test programs under other limits.
 fn all(
     programs: &[TestProgram],
-    command: impl Fn(&TestProgram) -> Result<std::process::Command>,
+    command: impl Fn(&TestProgram) -> Result<std::process::Command> + Sync,
 ) -> Result<Done> {
-    let (mut ok, mut counts) = (true, Counts::default());
-    for test in programs {
+    at_once(programs.iter(), |test| {
         let mut command = command(test)?;
         command.current_dir(&test.folder);
-        // They play much on both backends, and ran whole in the unit tests.
-        command.args(["--skip", "property::", "--skip", "transcript::"]);
+        // They play much on both backends, or on devices in memory, and ran in the unit tests.
+        for what in ["property::", "transcript::", "session::", "model::"] {
+            command.args(["--skip", what]);
+        }
         // The unit tests ran all seeds. Here the system's limits are what is tested.
         if std::env::var_os(FACTOR).is_none() {
             command.env(FACTOR, QUICK_FACTOR);
         }
         with_threads(&mut command);
-        let done = run::show(&mut command)?;
-        ok &= done.ok;
-        counts += done.counts;
-    }
-    Ok(Done::Ran { ok, counts })
+        run::show_for(&mut command, PROGRAM_PATIENCE)
+    })
 }
