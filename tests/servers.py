@@ -23,6 +23,10 @@ LARGE_FILLER_OVERHEAD = 76
 MOST_PACKED = 1024
 
 
+# The least memory for items that `cache_memlimit` takes, in MiB.
+LEAST_LIMIT = 8
+
+
 # Lines of `lru_crawler metadump` that are not the filler's.
 OTHERS = re.compile(rb"^(?!key=~|key=%7E)(key=[^\r\n]*)", re.M)
 
@@ -134,10 +138,14 @@ class Server:
         servers: nothing."""
         if self.kind != "flash":
             return
+        # With less memory many of them leave at once.
+        usual = int(self.stats()["limit_maxbytes"]) >> 20
+        self.limit(min(LEAST_LIMIT, usual))
         fewest, end = None, 0
         while True:
             sizes = self.resident_sizes()
             if not sizes:
+                self.limit(usual)
                 return
             # As long as items leave, it may take as long as it takes.
             if fewest is None or len(sizes) < fewest:
@@ -145,6 +153,10 @@ class Server:
             assert time.monotonic() < end, "items of these sizes stayed in DRAM: %r" % sizes
             # One size at a time: memory moves between classes, so that others leave meanwhile.
             self.fill(min(sizes))
+
+    def limit(self, mebibytes):
+        """Sets the memory for items."""
+        self.ask(b"cache_memlimit %d\r\n" % mebibytes, b"OK\r\n")
 
     def fill(self, size):
         """Stores items of about this size: the size to match may be the last of its class, so they

@@ -32,6 +32,8 @@ const SIZE_ROWS: usize = 256;
 const SIZE_STEP: u32 = 32;
 /// `stats cachedump` answers at most this many bytes, as in memcached.
 const CACHEDUMP_BYTES: usize = 2 << 20;
+/// A part of items in DRAM has so many scans: most slots of the index may be of flash.
+const DRAM_SCANS: usize = 8;
 /// The cursor of a finished walk.
 const END: u64 = u64::MAX;
 
@@ -338,14 +340,22 @@ impl Part {
         };
         let own_from = ctx.shard.turn_to_part(from);
         let shard: &Shard = ctx.shard;
-        let cursor = shard.scan(own_from, |found| match found {
-            Scanned::Dram(item) => {
-                let size = shard.footprint(item);
-                part.add(shard.key(item), &shard.meta(item), size, false);
-            }
-            Scanned::Flash(_) if kind.is_of_dram() => {}
-            Scanned::Flash(at) => part.flash.push(at),
-        });
+        let scans = match kind.is_of_dram() {
+            true => DRAM_SCANS,
+            false => 1,
+        };
+        let mut cursor = Some(own_from);
+        for _ in 0..scans {
+            let Some(at) = cursor else { break };
+            cursor = shard.scan(at, |found| match found {
+                Scanned::Dram(item) => {
+                    let size = shard.footprint(item);
+                    part.add(shard.key(item), &shard.meta(item), size, false);
+                }
+                Scanned::Flash(_) if kind.is_of_dram() => {}
+                Scanned::Flash(at) => part.flash.push(at),
+            });
+        }
         part.cursor = ctx.shard.next_part(cursor).unwrap_or(END);
         part
     }

@@ -212,9 +212,9 @@ impl Target {
         }
     }
 
-    /// Stores items of about `size` bytes each, a few megabytes in all. Their keys are short, so
-    /// that there are other small items too. Their sizes vary a little, since `size` may be the
-    /// last of its class.
+    /// Stores items of about `size` bytes each, more than its memory for items in all. Their keys
+    /// are short, so that there are other small items too. Their sizes vary a little, since `size`
+    /// may be the last of its class.
     fn fill(&mut self, stream: &mut TcpStream, size: usize) -> Result<(), String> {
         let Target::Senko { filler, .. } = self else {
             return Ok(());
@@ -224,7 +224,7 @@ impl Target {
             _ => LARGE_FILLER_OVERHEAD,
         };
         let value = vec![b'.'; size.saturating_sub(overhead + 4) + 8];
-        let count = ((8 << 20) / (size + 1)).clamp(4, 20_000);
+        let count = ((2 << 20) / (size + 1)).clamp(4, 20_000);
         let mut batch = Vec::new();
         for _ in 0..count {
             *filler += 1;
