@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The name of a listening Unix socket. The last drop of its [`Listener`] removes it.
 #[derive(Clone, Debug)]
@@ -109,12 +109,16 @@ impl Listener {
         // more, but none that the socket has not. A server has no other thread yet that makes
         // files.
         let unwanted = !mask as libc::mode_t & 0o777;
+        // Two listeners made at once would exchange their masks.
+        static UMASK: Mutex<()> = Mutex::new(());
+        let alone = UMASK.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: takes no memory.
         let usual = unsafe { libc::umask(unwanted) };
         // SAFETY: `name` holds `length` bytes of a Unix address.
         let bound = check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) });
         // SAFETY: takes no memory.
         unsafe { libc::umask(usual) };
+        drop(alone);
         bound.map_err(context)?;
         let meta = std::fs::symlink_metadata(path).map_err(context)?;
         if !meta.file_type().is_socket() {
