@@ -9,6 +9,8 @@ pub mod collect; // finds them
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use collect::{Block, documents, of_document, of_help};
@@ -99,6 +101,9 @@ const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq", "openssl"];
 
 /// How long an example may take: far longer than any does.
 const LIMIT: Duration = Duration::from_secs(600);
+
+/// So many blocks of examples run at the same time.
+const AT_ONCE: usize = 6;
 
 fn all_examples() -> Vec<Block> {
     let mut blocks: Vec<Block> = documents()
@@ -307,11 +312,11 @@ fn every_example_runs() {
     let blocks = all_examples();
     let all: usize = blocks.iter().map(|block| block.commands.len()).sum();
     assert!(all > 80, "{all} examples are too few: are all found?");
-    let mut unused: BTreeSet<&str> = NOT_RUN.iter().map(|(what, _)| *what).collect();
-    let mut failed = Vec::new();
+    let unused: BTreeSet<&str> = NOT_RUN.iter().map(|(what, _)| *what).collect();
+    let (unused, failed) = (Mutex::new(unused), Mutex::new(Vec::new()));
     let furnished = Scratch::new();
     furnish(&furnished);
-    for block in &blocks {
+    let run_block = |block: &Block| {
         let folder = Scratch::new();
         let copy = format!("cp -a {}/. .", furnished.path().display());
         assert!(shell(&folder, &copy, 0, 0).status.success());
@@ -319,12 +324,25 @@ fn every_example_runs() {
         let server = Running::serve(&folder, &memory);
         for example in &block.commands {
             if let Some((what, _)) = NOT_RUN.iter().find(|(what, _)| example.contains(what)) {
-                unused.remove(what);
+                unused.lock().unwrap().remove(what);
             } else if let Err(why) = run_example(&folder, &server, example) {
-                failed.push(format!("{}: {why}", block.place));
+                let why = format!("{}: {why}", block.place);
+                failed.lock().unwrap().push(why);
             }
         }
-    }
+    };
+    // Most examples wait for a time that they measure: several blocks at once.
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(block) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    run_block(block);
+                }
+            });
+        }
+    });
+    let (unused, failed) = (unused.into_inner().unwrap(), failed.into_inner().unwrap());
     assert!(
         failed.is_empty(),
         "{} of {all}:\n{}",
