@@ -164,8 +164,8 @@ fn a_fill_that_is_begun_again_reads_what_is_missing() {
     assert_eq!(end["fill"], "done", "{end}");
     assert!(end["fill-kept"].as_u64().unwrap() > 2000, "{end}");
     assert_eq!(found(&server, 0, ITEMS, 1000), ITEMS);
-    // Fifteen batches of 64 may come without a question, and one was on its way at the end. What was
-    // stored just before the fill is listed twice.
+    // Fifteen batches of 64 may come without a question, and one was on its way at the end. What
+    // was stored just before the fill is listed twice.
     let read = gets(&mut stream);
     assert!((ITEMS..ITEMS + 17 * 64).contains(&read), "{read}");
 }

@@ -166,11 +166,11 @@ fn clients_that_stop_in_the_middle_cost_nothing() {
             for n in 0..10 {
                 client.store(&format!("k{n}"), &old);
             }
-            let mut still: Vec<Client> = (0..20)
+            let mut still: Vec<Client> = (0..12)
                 .map(|n| {
                     let mut other = client.again();
-                    other.send(format!("set k{} 0 0 {}\r\n", n % 10, new.len()));
-                    other.send(&new[..n * 40_000]);
+                    other.send(format!("set k{} 0 0 {}\r\n", n % 6, new.len()));
+                    other.send(&new[..n * 70_000]);
                     other
                 })
                 .collect();
@@ -178,10 +178,10 @@ fn clients_that_stop_in_the_middle_cost_nothing() {
                 client.store(&format!("k{n}"), &new);
                 client.get(&format!("k{n}"), &new);
             }
-            for other in still.drain(..10) {
+            for other in still.drain(..6) {
                 drop(other);
             }
-            place.wait_for_connections(11);
+            place.wait_for_connections(7);
             // A set that was refused, because others waited for its memory, took the old value
             // along.
             let mut lost = 0;
@@ -199,7 +199,7 @@ fn clients_that_stop_in_the_middle_cost_nothing() {
             assert!(lost <= client.stat("senko_values_given_up"));
             // The others go on; their values are whole, or were refused when they had to wait.
             for (n, other) in still.iter_mut().enumerate() {
-                other.send(&new[(n + 10) * 40_000..]);
+                other.send(&new[(n + 6) * 70_000..]);
                 other.send("\r\n");
                 let answer = other.until(b"\r\n");
                 let stored = answer == b"STORED\r\n";
