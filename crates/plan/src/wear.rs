@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a put costs a drive: an engine puts records on a device in memory, and the device counts.
 //!
-//! The engine itself runs, so the figures follow its code and not a formula. Where there are more
-//! records than [`SIMULATED`] bytes or [`MOST_RECORDS`] have, it runs with a part of them, and
-//! with the same part of what its writes depend on: blocks and logs of the store, and cache and
-//! erase units of the DBM. All records are put in order, then random ones of them are put again:
-//! first as many as there are records, while the file gets its size, then as many that count.
-//! Neither engine has threads here, so a plan always has the same figures. With threads the DBM
-//! writes about a tenth less or more (`docs/measurements/engine-wear.md`).
+//! The engine itself runs, so the figures follow its code and not a formula. Of more records than
+//! [`MOST_RECORDS`], or than [`SIMULATED`] bytes have, it runs with a part. What its writes depend
+//! on gets the same part: blocks and logs of the store, and cache and erase units of the DBM. All
+//! records are put in order, then random ones of them are put again: first as many as there are
+//! records, while the file gets its size, then as many that count. Neither engine has threads here,
+//! so a plan always has the same figures. With threads the DBM writes about a tenth less or more
+//! (`docs/measurements/engine-wear.md`).
 
 use std::sync::Arc;
 

@@ -91,7 +91,7 @@ pub fn main(args: &TransferArgs) -> Result<()> {
     if !args.json {
         writeln!(
             out,
-            "drives        QPS    mean us  deviation     p50 us     p99 us   serial  channels  under way"
+            "drives     QPS  mean us   dev us   p50 us   p99 us  serial  channels  under way"
         )
         .context("cannot write to stdout")?;
     }
@@ -133,7 +133,7 @@ pub fn main(args: &TransferArgs) -> Result<()> {
 
 fn row(drives: u32, outcome: &Outcome) -> String {
     format!(
-        "{drives:>6} {:>10.0} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>7.1}% {:>8.1}% {:>10.1}",
+        "{drives:>6} {:>7.0} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>6.1}% {:>8.1}% {:>10.1}",
         outcome.qps,
         outcome.mean_us,
         outcome.deviation_us,

@@ -3,7 +3,7 @@
 //! so does [`super::fill()`].
 //!
 //! `lru_crawler metadump` lists the keys, and encodes every key, so that no key can forge a line.
-//! memcached's `all` walks its LRU lists and skips items that are in use at that moment, such as
+//! memcached's `all` walks its LRU lists. It skips items that are in use at that moment, such as
 //! those that the dump reads. Its `hash` skips none, but lists nothing while the table of hashes
 //! grows. So `hash` is tried first, and `all` where there is no answer to that. `mg` with `u` reads
 //! the values, which changes neither the order of eviction nor a time of last access.

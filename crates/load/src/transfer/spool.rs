@@ -2,9 +2,9 @@
 //! The list of a memcached's keys, in a file without a name: as it comes, or the latest access
 //! first. Written and read by [`super::dump`].
 //!
-//! The list may be larger than memory. So it is sorted by a table of the seconds of access, which
-//! is counted while the list comes ([`Ages`]), and in one more pass over the file: the table says
-//! where in a second file each part of the list begins. Within a part the order stays.
+//! The list may be larger than memory. So it is sorted in one more pass over the file. A table of
+//! the seconds of access, counted while the list comes ([`Ages`]), says where in a second file each
+//! part of the list begins. Within a part the order stays.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

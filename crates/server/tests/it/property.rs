@@ -268,11 +268,11 @@ const SETTINGS: RunSettings = RunSettings {
     flash: 640 << 20,
     lossy: false,
     twins: false,
-    commands: 100_000,
+    commands: 60_000,
     seed: 0,
 };
 
-// Together the three runs execute more than a million commands.
+// Together the runs execute a million commands.
 
 #[test]
 fn large_flash_loses_nothing() {
