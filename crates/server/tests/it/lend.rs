@@ -63,10 +63,6 @@ pub(crate) fn on_flash(io: BackendChoice, count: usize, len: usize) -> (Place, A
             // With less memory, pages of the classes whose items stay longest are emptied first.
             client.ask("cache_memlimit 8\r\n", "OK\r\n");
         }
-        if n >= 2000 {
-            // Within their class they leave for others of their size, where it keeps a page.
-            client.store(&format!("b{n:05}"), &value(n, len));
-        }
         client.store(&format!("later{n}"), &value(n, 30_000));
     }
     client.ask("cache_memlimit 32\r\n", "OK\r\n");
@@ -214,8 +210,9 @@ fn sockets_come_back_from_commands_that_are_given_up() {
             for (n, client) in gone.iter_mut().enumerate() {
                 client.send(format!("get key{}\r\n", round * 64 + n));
             }
-            wait_for_reads(&place, 48);
-            assert!(unanswered(&gone) > 48);
+            // Where their class kept a page, some are still in DRAM.
+            wait_for_reads(&place, 16);
+            assert!(unanswered(&gone) > 16);
             for (n, mut client) in gone.into_iter().enumerate() {
                 if n % 2 == 0 {
                     client.send(b"get key1\r\nge");
