@@ -612,7 +612,7 @@ fn ordinary_user(workspace: &Workspace, _: &Setup) -> Result<Done> {
 }
 
 fn no_uring(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    // The unit tests ran these on the other backend, too.
+    // The unit tests ran nearly all of these on the other backend, too.
     let skipped = ["stream::", "upload::", "calls::", "faults::", "lend::"];
     all(&server_tests(workspace)?, &skipped, |test| {
         without_io_uring(&test.program)

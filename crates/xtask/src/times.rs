@@ -50,7 +50,7 @@ impl Times {
         };
         match (known.len(), steps.len() - known.len()) {
             (0, _) => "How long this takes is not known: it has not run here yet. \
-                       All steps take about 35 minutes on two idle cores, --quick half of that."
+                       All steps take 45 to 70 minutes on two cores, --quick half of that."
                 .to_owned(),
             (_, 0) => format!("This took {length} when it last ran here."),
             (_, new) => {

@@ -106,12 +106,13 @@ fn a_full_store_is_emptied_and_filled_again() {
         (10, 300_000, 1, 500),
     ];
     for (nth, (mib, bytes, puts, deletes)) in cases.into_iter().enumerate() {
-        let background = nth % 2 == 0;
-        let device = FaultyDevice::new(mib * MIB / 4096, 1);
-        let open = || open(&device, options(background));
-        let what = format!("{mib} MiB, {bytes} bytes, {puts} and {deletes}, {background}");
-        empty_and_fill(&open, nth as u64, bytes, (puts, deletes), &what);
-        assert_eq!(device.pages(), mib * MIB / 4096);
+        for background in [false, true] {
+            let device = FaultyDevice::new(mib * MIB / 4096, 1);
+            let open = || open(&device, options(background));
+            let what = format!("{mib} MiB, {bytes} bytes, {puts} and {deletes}, {background}");
+            empty_and_fill(&open, nth as u64, bytes, (puts, deletes), &what);
+            assert_eq!(device.pages(), mib * MIB / 4096);
+        }
     }
 }
 
@@ -379,7 +380,7 @@ fn overwrite(options: Options, mib: u64, keys: u64) {
     let store = open(&device, options);
     let mut rng = Rng::new(5);
     let mut model = vec![None; keys as usize];
-    for number in 0..30_000u64 {
+    for number in 0..60_000u64 {
         let key = rng.below(keys);
         let len = match large {
             true if rng.below(200) == 0 => 9000 + rng.below(40_000),
