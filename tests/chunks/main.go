@@ -66,8 +66,8 @@ func run(client *memcache.Client, writer int) error {
 
 func main() {
 	client := memcache.New(os.Args[1])
-	// By default an answer may take 100 ms.
-	client.Timeout = 300e9
+	// By default an answer may take 100 ms, and so may a connect.
+	client.Timeout, client.ConnectTimeout = 300e9, 300e9
 	client.MaxIdleConns = writers
 	errors := make([]error, writers)
 	var all sync.WaitGroup

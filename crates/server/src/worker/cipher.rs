@@ -19,15 +19,13 @@
 
 use std::collections::VecDeque;
 
-use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, SendMode};
 
 use super::Worker;
-use super::conns::{Conn, NumberSet};
+use super::conns::Conn;
 use super::flow::{drop_sent, has_pages};
 use super::secure::Secure;
 use crate::connection::ConnKey;
-use crate::reply::worker_of;
 use crate::settings::{TlsMode, TlsSettings};
 use crate::tls::Fault;
 
@@ -206,34 +204,6 @@ impl Worker {
         if let Some(fault) = failed {
             self.broken(at, &fault);
         }
-    }
-
-    /// FLOW-3, for answers after ciphertext that the socket does not accept: frames are copied, and
-    /// item memory is lent. Returns the memory of the copies, the bytes lent, and their workers.
-    pub(super) fn hold_behind(&mut self, at: ConnKey) -> Option<(usize, usize, NumberSet)> {
-        let tls = self.conns.get(at)?.tls.as_mut()?;
-        let mut plain = tls.plain.take()?;
-        let pages = has_pages(&plain);
-        // What was encrypted goes, too.
-        plain.copy_pages();
-        self.disk.frames_freed(pages);
-        let (mut lent, mut of) = (0, NumberSet::default());
-        for piece in &plain.pieces {
-            if let Piece::Pinned(bytes) = piece {
-                lent += bytes.len();
-                of.add(worker_of(bytes.pin()).0.unwrap_or(self.index));
-            }
-        }
-        // One item is always lent, as for connections without TLS.
-        let too_much = self.conns.sums().pinned > 0 && of.meets(self.pinned_at(Pinned::TooMuch));
-        if lent > 0 && too_much {
-            plain.spill(0, &mut self.unpinned);
-            (lent, of) = (0, NumberSet::default());
-        }
-        plain.fit();
-        let copied = plain.memory();
-        self.conns.get(at)?.tls.as_mut()?.plain = Some(plain);
-        Some((copied, lent, of))
     }
 
     /// Sends the closing message of a connection, as far as its socket accepts it. It is skipped

@@ -27,7 +27,8 @@
 //!   - While copies for other workers take `pending`, no flash read begins for one
 //!     ([`crate::context::Work::no_copies`]). Existing copies leave without such a read.
 //!   - When unread bytes and slow readers' answers take `pending`, the slowest reader is closed; if
-//!     none is slow, the connection that holds most.
+//!     none is slow, the connection that holds most. That happens at the end of a round, so no
+//!     item is copied in it for which there is no room: it stays lent ([`Worker::hold`]).
 //! - FLOW-3: a slow reader's answer holds no frame: it is copied. It may hold item memory. While
 //!   more than an eighth of a shard is lent, or answers wait for it, readers that have been slow
 //!   for [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]). Answers wait
@@ -42,7 +43,7 @@ use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
 use super::accounts::Account;
-use super::conns::{Link, NumberSet};
+use super::conns::{Conn, Link, NumberSet};
 use crate::connection::ConnKey;
 use crate::context::{Router, Window};
 use crate::reply::worker_of;
@@ -492,9 +493,32 @@ impl Worker {
     /// The socket's buffer is full. The rest of the batch waits in the loop, where it must not hold
     /// what others need.
     fn wait_for_room(&mut self, at: ConnKey, id: ConnId, mut batch: Box<SendBatch>, sent: usize) {
-        let has_pages = has_pages(&batch);
-        // Item memory may be lent for a while, up to a bound. Frames may not, because others wait
-        // for them.
+        let (mut lent, mut of) = self.hold(&mut batch, sent);
+        let mut copied = batch.memory();
+        // With TLS, the answers behind the ciphertext, of which nothing is lent.
+        let plain = |conn: &mut Conn| conn.tls.as_mut()?.plain.take();
+        if let Some(mut plain) = self.conns.get(at).and_then(plain) {
+            (lent, of) = self.hold(&mut plain, 0);
+            copied += plain.memory();
+            if let Some(tls) = self.conns.get(at).and_then(|conn| conn.tls.as_mut()) {
+                tls.plain = Some(plain);
+            }
+        }
+        if let Some(conn) = self.conns.get(at) {
+            conn.slow_since = self.now_ms.max(1);
+            conn.session.replies().fit();
+            (conn.copied, conn.lent, conn.lent_of) = (copied, lent, of);
+        }
+        self.core.ev.send(id, batch, SendMode::Wait);
+        self.give_back_pins();
+        // The next answer of this round must find it counted.
+        self.settle(at);
+        self.mark_dirty(at);
+    }
+
+    /// Makes the rest of a batch wait. Item memory may be lent for a while, up to a bound. Frames
+    /// may not, because others wait for them. Returns the bytes lent, and their workers.
+    fn hold(&mut self, batch: &mut SendBatch, sent: usize) -> (usize, NumberSet) {
         let (mut lent, mut of) = (0, NumberSet::default());
         let mut end = 0;
         for piece in &batch.pieces {
@@ -506,35 +530,24 @@ impl Worker {
                 of.add(worker_of(bytes.pin()).0.unwrap_or(self.index));
             }
         }
-        // One item is always lent, since copying an answer larger than the bound would be worse.
-        // For a moment much more is lent: copies count for more, and most readers are only a little
-        // late.
-        let lendable = self.conns.sums().pinned == 0 || !of.meets(self.pinned_at(Pinned::TooMuch));
-        let keep = lent > 0 && lendable;
-        if keep {
-            drop_sent(&mut batch, sent, &mut self.unpinned);
+        // A round may bring many large answers, each to a full socket. One item is always lent,
+        // since copying an answer larger than the bound would be worse. For a moment much more is
+        // lent: copies count for more, and most readers are only a little late.
+        let sums = self.conns.sums();
+        // FLOW-2.
+        let no_room = sums.held + sums.leaving + lent > 2 * self.pending;
+        let lendable = sums.pinned == 0 || no_room || !of.meets(self.pinned_at(Pinned::TooMuch));
+        let has_pages = has_pages(batch);
+        if lent > 0 && lendable {
+            drop_sent(batch, sent, &mut self.unpinned);
             batch.copy_pages();
         } else {
             batch.spill(sent, &mut self.unpinned);
+            (lent, of) = (0, NumberSet::default());
         }
         batch.fit();
         self.disk.frames_freed(has_pages);
-        let behind = self.hold_behind(at);
-        if let Some(conn) = self.conns.get(at) {
-            conn.slow_since = self.now_ms.max(1);
-            conn.session.replies().fit();
-            conn.copied = batch.memory();
-            if keep {
-                (conn.lent, conn.lent_of) = (lent, of);
-            }
-            if let Some((copied, lent, of)) = behind {
-                (conn.lent, conn.lent_of) = (lent, of);
-                conn.copied += copied;
-            }
-        }
-        self.core.ev.send(id, batch, SendMode::Wait);
-        self.give_back_pins();
-        self.mark_dirty(at);
+        (lent, of)
     }
 
     /// Empties a batch and keeps it for a later send.
