@@ -55,6 +55,9 @@ const CHECKS_AT_A_TIME: usize = 256;
 /// The share of the file that may be free, in pieces too short for a block.
 const IN_PIECES: f64 = 1.0 / crate::disk::space::PIECES as f64;
 
+/// A block to compact.
+pub(crate) type Victim = (Member, Arc<BlockHandle>);
+
 /// Why blocks are compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
@@ -111,12 +114,8 @@ impl Core {
     }
 
     /// The blocks to compact now, with the reason; none if there is no need.
-    pub fn victims(
-        &self,
-        version: &Version,
-        asked: bool,
-    ) -> (Vec<(Member, Arc<BlockHandle>)>, Reason) {
-        let mut blocks: Vec<(Member, Arc<BlockHandle>)> = version
+    pub fn victims(&self, version: &Version, asked: bool) -> (Vec<Victim>, Reason) {
+        let mut blocks: Vec<Victim> = version
             .blocks()
             .map(|(member, handle)| (member, Arc::clone(handle)))
             .collect();
@@ -172,9 +171,13 @@ impl Core {
         (Vec::new(), Reason::Asked)
     }
 
-    /// The blocks to compact for space: those that waste the most, as many as fit. None if that
-    /// would free nothing, as far as the store knows.
-    pub fn wasteful(&self, version: &Version) -> Vec<(Member, Arc<BlockHandle>)> {
+    /// What to compact for space: sets of blocks, of which the first that frees space will do. The
+    /// first set has those that waste the most, as many as fit. Smaller sets of them follow, since
+    /// the estimate of what lives may be wrong. Then each block comes alone, the longest first
+    /// (ROOM-3). None if all that would free nothing, as far as the store knows.
+    ///
+    /// `thorough`: also each block with a dead element, however little that may be.
+    pub fn wasteful(&self, version: &Version, thorough: bool) -> Vec<Vec<Victim>> {
         let part = self.block_part() as f64;
         let waste = |handle: &BlockHandle| {
             let record = handle.block.record();
@@ -185,36 +188,48 @@ impl Core {
             let own = handle.held.extent().bytes() as f64;
             (live, (own - live).max(dead_large))
         };
-        let mut blocks: Vec<(Member, &Arc<BlockHandle>, (f64, f64))> = version
+        let mut blocks: Vec<(Victim, (f64, f64))> = version
             .blocks()
-            .map(|(member, handle)| (member, handle, waste(handle)))
+            .map(|(member, handle)| ((member, Arc::clone(handle)), waste(handle)))
             .collect();
         let share = |(live, waste): (f64, f64)| waste / (live + waste).max(1.0);
-        blocks.sort_by(|one, other| share(other.2).total_cmp(&share(one.2)));
-        let most = self.space.stored_bytes() as f64;
+        blocks.sort_by(|one, other| share(other.1).total_cmp(&share(one.1)));
+        let most = self.space.stored_bytes();
+        let most = self.space.left_in_file(most, self.longest()) as f64;
         let (mut taken, mut freed) = (0.0, 0.0);
         let mut chosen = Vec::new();
-        for (member, handle, (live, waste)) in blocks.into_iter().take(MAX_VICTIMS) {
+        for (victim, (live, waste)) in blocks.iter().take(MAX_VICTIMS) {
             if !chosen.is_empty() && taken + live + part > most {
                 break;
             }
             taken += live;
             freed += waste;
-            chosen.push((member, Arc::clone(handle)));
+            chosen.push(victim.clone());
         }
+        let mut sets = Vec::new();
         // The last block ends within a part.
-        if freed < part + UNIT_BYTES as f64 / 8.0 && taken > 0.0 {
-            return Vec::new();
+        if freed >= part + UNIT_BYTES as f64 / 8.0 || taken == 0.0 {
+            let mut size = chosen.len();
+            while size > 0 {
+                sets.push(chosen[..size].to_vec());
+                size /= 2;
+            }
         }
-        chosen
+        let worth = part.max(self.options.block_bytes as f64 / 16.0);
+        blocks.retain(|((_, handle), (_, waste))| {
+            // Of elements of different lengths the longest may be the dead ones.
+            let dead = handle.block.record().elements.saturating_sub(handle.live());
+            let dead_bytes = dead as f64 * self.longest() as f64;
+            *waste >= part || dead_bytes >= worth || thorough && dead > 0
+        });
+        let bytes = |((_, handle), _): &(Victim, _)| handle.held.extent().bytes();
+        blocks.sort_by_key(|block| Reverse(bytes(block)));
+        sets.extend(blocks.into_iter().map(|(victim, _)| vec![victim]));
+        sets
     }
 
     /// Moves what is alive in `victims`; returns the bytes written. The caller holds `block_work`.
-    pub fn compact(
-        &self,
-        version: &Version,
-        victims: &[(Member, Arc<BlockHandle>)],
-    ) -> Result<u64, StoreError> {
+    pub fn compact(&self, version: &Version, victims: &[Victim]) -> Result<u64, StoreError> {
         let mut alive = Vec::with_capacity(victims.len());
         for (member, handle) in victims {
             alive.push(self.alive(version, *member, handle)?);

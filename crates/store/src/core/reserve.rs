@@ -255,7 +255,7 @@ impl Core {
 
     /// The longest element, as far as it is known: a part of a piece of free space that is shorter
     /// takes none.
-    fn longest(&self) -> u64 {
+    pub fn longest(&self) -> u64 {
         self.longest.load(Ordering::Relaxed)
     }
 

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use senko_io::Device;
-use senko_io::faulty::FaultyDevice;
+use senko_io::memory::MemoryDevice;
 use senko_store::{Batch, Options, Store, StoreError, WriteOptions};
-use senko_workload::Rng;
+use senko_workload::{Rng, rounds};
 
+use crate::recorded::seed;
 use crate::support::hooked::Hooked;
-use crate::support::{ends, open, ticking};
+use crate::support::{ends, open, set_secret, ticking};
 
 const MIB: u64 = 1 << 20;
 
@@ -32,6 +33,18 @@ fn with_large(background: bool) -> Options {
         inline_max: 8192,
         ..options(background)
     }
+}
+
+/// A device of this many MiB, which cannot grow.
+fn fixed(mib: u64) -> Arc<MemoryDevice> {
+    fixed_units(mib * 16)
+}
+
+/// The same, in units of 64 KiB.
+fn fixed_units(units: u64) -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(units * 16);
+    device.grow(units * 16).unwrap();
+    device
 }
 
 /// Deterministic contents of a key's value.
@@ -107,7 +120,7 @@ fn a_full_store_is_emptied_and_filled_again() {
     ];
     for (nth, (mib, bytes, puts, deletes)) in cases.into_iter().enumerate() {
         for background in [false, true] {
-            let device = FaultyDevice::new(mib * MIB / 4096, 1);
+            let device = fixed(mib);
             let open = || open(&device, options(background));
             let what = format!("{mib} MiB, {bytes} bytes, {puts} and {deletes}, {background}");
             empty_and_fill(&open, nth as u64, bytes, (puts, deletes), &what);
@@ -155,77 +168,105 @@ fn shuffle(keys: &mut [u64], rng: &mut Rng) {
 }
 
 /// Any order of writes, compactions and openings on any small device: no delete is refused, and the
-/// store has what a model has.
+/// store has what a model has. The order of keys in blocks is drawn, and the seed of that printed.
 #[test]
 fn no_order_of_writes_makes_a_delete_fail() {
-    for seed in 0..6 {
-        let mut rng = Rng::new(seed);
-        let units = 130 + rng.below(200);
-        let bounded = seed % 3 == 0;
-        let device: Arc<dyn Device> = match bounded {
-            true => Hooked::limited(seed, units * 16),
-            false => FaultyDevice::new(units * 16, seed),
-        };
-        let background = seed % 2 == 0;
-        let open = || Store::open_device(Arc::clone(&device), options(background)).unwrap();
-        let mut store = open();
-        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
-        let lengths = [10, 100, 1000, 2030, 2100, 4000, 9000, 100_000, 200_000];
-        let mut next = 0;
-        for step in 0..12 {
-            let what = format!("seed {seed}, {units} units, step {step}");
-            let batch = [1, 10, 100][rng.below(3) as usize];
-            match rng.below(6) {
-                // Fills it, with one length or all.
-                0 | 1 => {
-                    let some = lengths[rng.below(9) as usize];
-                    let mixed = rng.below(2) == 0;
-                    let length = |key: u64| match mixed {
-                        true => lengths[(key % 7) as usize],
-                        false => some,
-                    };
-                    let batch = if some > 1000 || mixed {
-                        batch.min(4)
-                    } else {
-                        100
-                    };
-                    let end = fill(&store, next, batch as u64, length);
-                    model.extend((next..end).map(|key| (key, length(key))));
-                    next = end;
-                }
-                // Deletes some, and keys that are not there.
-                2 | 3 => {
-                    let share = 1 + rng.below(4);
-                    let mut keys: Vec<u64> = model.keys().copied().collect();
-                    keys.retain(|_| rng.below(share) == 0);
-                    keys.truncate(if batch == 1 { 2000 } else { usize::MAX });
-                    let mut shuffled = keys.clone();
-                    shuffle(&mut shuffled, &mut rng);
-                    delete(&store, &shuffled, batch, &what);
-                    model.retain(|key, _| keys.binary_search(key).is_err());
-                    let absent: Vec<u64> = (next..next + 500).collect();
-                    delete(&store, &absent, 50, &what);
-                }
-                4 => {
-                    if let Err(error) = store.compact() {
-                        panic!("{what}: compact: {error}: {:?}", store.stats());
-                    }
-                }
-                _ => {
-                    store.close().unwrap();
-                    store = open();
+    let first = seed("no order");
+    for nth in 0..rounds(6) {
+        any_order(nth, nth % 2 == 0, first + nth);
+    }
+}
+
+fn any_order(seed: u64, background: bool, secret: u64) {
+    let mut rng = Rng::new(seed);
+    let units = 130 + rng.below(200);
+    let bounded = seed % 3 == 0;
+    let device: Arc<dyn Device> = match bounded {
+        true => Hooked::limited(seed, units * 16),
+        false => fixed_units(units),
+    };
+    let open = || Store::open_device(Arc::clone(&device), options(background)).unwrap();
+    open().close().unwrap();
+    set_secret(&*device, secret);
+    let mut store = open();
+    let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+    let lengths = [10, 100, 1000, 2030, 2100, 4000, 9000, 100_000, 200_000];
+    let mut next = 0;
+    for step in 0..12 {
+        let what = format!("seed {seed}, {units} units, step {step}");
+        let batch = [1, 10, 100][rng.below(3) as usize];
+        match rng.below(6) {
+            // Fills it, with one length or all.
+            0 | 1 => {
+                let some = lengths[rng.below(9) as usize];
+                let mixed = rng.below(2) == 0;
+                let length = |key: u64| match mixed {
+                    true => lengths[(key % 7) as usize],
+                    false => some,
+                };
+                let batch = if some > 1000 || mixed {
+                    batch.min(4)
+                } else {
+                    100
+                };
+                let end = fill(&store, next, batch as u64, length);
+                model.extend((next..end).map(|key| (key, length(key))));
+                next = end;
+            }
+            // Deletes some, and keys that are not there.
+            2 | 3 => {
+                let share = 1 + rng.below(4);
+                let mut keys: Vec<u64> = model.keys().copied().collect();
+                keys.retain(|_| rng.below(share) == 0);
+                keys.truncate(if batch == 1 { 2000 } else { usize::MAX });
+                let mut shuffled = keys.clone();
+                shuffle(&mut shuffled, &mut rng);
+                delete(&store, &shuffled, batch, &what);
+                model.retain(|key, _| keys.binary_search(key).is_err());
+                let absent: Vec<u64> = (next..next + 500).collect();
+                delete(&store, &absent, 50, &what);
+            }
+            4 => {
+                if let Err(error) = store.compact() {
+                    panic!("{what}: compact: {error}: {:?}", store.stats());
                 }
             }
-            assert!(device.pages() <= units * 16);
+            _ => {
+                store.close().unwrap();
+                store = open();
+            }
         }
-        assert_eq!(store.len().unwrap(), model.len() as u64, "seed {seed}");
-        for (&key, &length) in &model {
-            check(&store, key, Some(&value(key, length)));
-        }
-        let keys: Vec<u64> = model.keys().copied().collect();
-        delete(&store, &keys, 100, &format!("seed {seed}, the end"));
-        assert!(store.is_empty().unwrap());
-        store.put(b"key", b"value").unwrap();
+        assert!(device.pages() <= units * 16);
+    }
+    assert_eq!(store.len().unwrap(), model.len() as u64, "seed {seed}");
+    for (&key, &length) in &model {
+        check(&store, key, Some(&value(key, length)));
+    }
+    let keys: Vec<u64> = model.keys().copied().collect();
+    delete(&store, &keys, 100, &format!("seed {seed}, the end"));
+    assert!(store.is_empty().unwrap());
+    store.put(b"key", b"value").unwrap();
+}
+
+/// Blocks were judged by the share of their elements that live. So a put was refused when the long
+/// values of a full store were deleted, nearly all of its bytes, and the many short ones lived.
+#[test]
+fn what_few_long_values_took_is_found() {
+    for background in [false, true] {
+        let device = fixed(16);
+        let store = open(&device, options(background));
+        // In a block about nine long ones, and 1,800 short ones.
+        let bytes = |key: u64| if key % 200 == 0 { 100_000 } else { 10 };
+        let end = fill(&store, 0, 200, bytes);
+        let long: Vec<u64> = (0..end).step_by(200).collect();
+        delete(&store, &long, 1, "long ones");
+        let again = fill(&store, end, 200, bytes) - end;
+        assert!(
+            again >= end / 2,
+            "{end} keys, then {again}: {:?}",
+            store.stats()
+        );
+        delete(&store, &(0..end + again).collect::<Vec<_>>(), 100, "all");
     }
 }
 
@@ -256,7 +297,7 @@ fn other_files_take_the_rest_at_any_size() {
 /// that `len` had just taken.
 #[test]
 fn keys_are_counted_while_space_is_short() {
-    let device = FaultyDevice::new(14 * MIB / 4096, 1);
+    let device = fixed(14);
     let store = Store::open_device(device, options(true)).unwrap();
     let stored = fill(&store, 0, 100, |_| 2100);
     std::thread::scope(|scope| {
@@ -299,7 +340,7 @@ fn a_store_of_large_values_is_emptied_after_each_opening() {
                 block_bytes: block * MIB,
                 ..options(background)
             };
-            let device = FaultyDevice::new(mib * MIB / 4096, 1);
+            let device = fixed(mib);
             let open = || open(&device, options());
             let value = vec![7; bytes];
             let put = |key: u64| {
@@ -341,7 +382,7 @@ fn a_full_store_says_so() {
                     inline_max: 4096,
                     ..options(background)
                 };
-                let store = open(&FaultyDevice::new(64 * 256, 1), options);
+                let store = open(&fixed(64), options);
                 let stored = fill(&store, 0, 1, |_| 1000);
                 assert!(stored * 1000 < mib * MIB, "the bound does not hold");
                 for key in 0..stored {
@@ -420,7 +461,7 @@ fn a_full_store_takes_deletes_and_has_room_again() {
         // What stops the store from growing.
         let bounds: [(&str, Arc<dyn Device>, _); 3] = [
             ("setting", Hooked::new(1), Some(MAX)),
-            ("device", FaultyDevice::new(MAX / 4096, 1), None),
+            ("device", fixed(MAX / MIB), None),
             ("file system", Hooked::limited(1, MAX / 4096), None),
         ];
         for (bound, device, max_bytes) in bounds {
@@ -481,7 +522,7 @@ fn compact_to_nothing(store: &Store, what: &str) {
 #[test]
 fn deletes_of_a_full_store_find_room_however_its_free_space_lies() {
     for units in (150..450u64).step_by(15) {
-        let device = FaultyDevice::new(units * 16, 1);
+        let device = fixed_units(units);
         let store = open(&device, with_large(true));
         let keys: Vec<u64> = (0..fill(&store, 0, 500, |_| 700)).collect();
         store.close().unwrap();

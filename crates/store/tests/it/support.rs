@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use senko_io::Device;
+use senko_io::{AlignedBuf, Device, Purpose, Tag};
 use senko_store::{Clock, Durability, Options, Store, WriteOptions};
 
 /// Small blocks and logs, and no threads.
@@ -36,6 +36,25 @@ pub fn moved(time: &Arc<AtomicU64>, step: u64) -> Clock {
 
 pub fn open(device: &Arc<impl Device + 'static>, options: Options) -> Store {
     Store::open_device(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
+}
+
+/// Gives an empty, closed store a secret: the order of keys in its blocks is drawn otherwise.
+/// Changes each copy of the superblock (`docs/formats/store.md`).
+pub fn set_secret(device: &dyn Device, secret: u64) {
+    let tag = Tag::store(Purpose::Meta);
+    for page in [0, 4, 8, 12] {
+        let mut copy = AlignedBuf::new(1);
+        device.read(page, &mut copy, tag).unwrap();
+        if &copy[..7] != b"SENKOKV" {
+            continue;
+        }
+        copy[24..40].copy_from_slice(&u128::from(secret).to_le_bytes());
+        copy[12..16].fill(0);
+        let crc = crc32c::crc32c(&copy);
+        copy[12..16].copy_from_slice(&crc.to_le_bytes());
+        device.write(page, &copy, tag).unwrap();
+    }
+    device.flush(tag).unwrap();
 }
 
 pub fn waiting(durability: Durability) -> WriteOptions {
