@@ -6,7 +6,9 @@
 //! the peer ends, or when no buffer is free. In the last case the connection waits in `starved`. As
 //! buffers return, connections are armed again, first come first served. From a sender that does
 //! not stop, a multishot receive takes up to 32 buffers in a row. After a receive that filled its
-//! buffer or found none, the loop receives one buffer at a time until a receive is short.
+//! buffer or found none, the loop receives one buffer at a time, and the next one only when the last
+//! was handled. So a handler that has no place for more stops the sender at once. That ends when
+//! [`SHORT_RECEIVES`] have been short.
 //!
 //! A receive's states, and the functions on the edges:
 //!
@@ -56,6 +58,9 @@ const LAST_WAIT: Duration = Duration::from_secs(10);
 /// Most reads under way with which a wait polls for their end before it sleeps. With more reads, it
 /// is better to let some completions gather: one wake-up then serves several.
 const SPIN_READS: usize = 2;
+/// Receives of a quarter of a buffer or less after which a connection no longer sends much. A client
+/// that stores large values one by one has a short one at the end of each.
+const SHORT_RECEIVES: u8 = 16;
 /// Submission queue entries.
 const SUBMISSIONS: u32 = 1024;
 
@@ -66,8 +71,8 @@ struct Conn {
     armed: bool,
     cancelling: bool,
     receiving: bool,
-    /// Whether it sends much: one buffer per receive.
-    streams: bool,
+    /// It sends much, until so many receives have been short: one buffer per receive.
+    streams: u8,
     starved: bool,
     ended: bool,
     closing: bool,
@@ -85,7 +90,7 @@ impl Conn {
             armed: false,
             cancelling: false,
             receiving: true,
-            streams: false,
+            streams: 0,
             starved: false,
             ended: false,
             closing: false,
@@ -105,6 +110,8 @@ pub(crate) struct Uring {
     /// Whether a listener pauses; used only then.
     pausing: bool,
     starved: VecDeque<ConnId>,
+    /// Connections that bring much, to be armed once their last bytes were handled.
+    streaming: Vec<ConnId>,
     /// Bytes of a receive of one buffer.
     receive_most: usize,
     waker: Waker,
@@ -137,6 +144,7 @@ impl Uring {
             accepting: true,
             pausing: false,
             starved: VecDeque::new(),
+            streaming: Vec::new(),
             receive_most: config.recv_buffer_bytes,
             waker: Waker::new(0)?,
             registered: 0,
@@ -268,7 +276,7 @@ impl Uring {
         state.armed = true;
         state.ops += 1;
         let fd = Fd(state.fd);
-        let entry = if state.streams {
+        let entry = if state.streams > 0 {
             let len = self.receive_most as u32;
             opcode::Recv::new(fd, std::ptr::null_mut(), len)
                 .buf_group(BUFFER_GROUP)
@@ -323,7 +331,11 @@ impl Uring {
         match (done.result, data) {
             (1.., Some(data)) => {
                 let full = self.receive_most;
-                state.streams = bytes >= full || (state.streams && bytes > full / 4);
+                if bytes >= full {
+                    state.streams = SHORT_RECEIVES;
+                } else if bytes <= full / 4 {
+                    state.streams = state.streams.saturating_sub(1);
+                }
                 events.push(Event::Received { conn, data });
             }
             (0, _) => {
@@ -332,7 +344,7 @@ impl Uring {
             }
             (result, _) => match -result {
                 libc::ENOBUFS => {
-                    state.streams = true;
+                    state.streams = SHORT_RECEIVES;
                     state.starved = true;
                     self.starved.push_back(conn);
                 }
@@ -347,7 +359,10 @@ impl Uring {
             },
         }
         if !done.more() {
-            self.arm_recv(conn);
+            match state.streams {
+                0 => self.arm_recv(conn),
+                _ => self.streaming.push(conn),
+            }
         }
     }
 
@@ -510,6 +525,11 @@ impl Uring {
         loop {
             // Events that are already known happened before any event from the kernel.
             events.append(&mut core.ready);
+            let mut streaming = std::mem::take(&mut self.streaming);
+            for conn in streaming.drain(..) {
+                self.arm_recv(conn);
+            }
+            self.streaming = streaming;
             let more_to_arm = !self.starved.is_empty() && self.rearm_starved();
             let mut wait = left;
             if self.pausing
