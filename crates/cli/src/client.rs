@@ -62,35 +62,39 @@ pub fn password_in(file: &Path) -> Result<String> {
 
 /// How connections are encrypted.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "TLS")]
 pub struct TlsArgs {
-    /// Encrypt connections
-    #[arg(long)]
+    /// Encrypt connections; the other TLS options imply it
+    #[arg(long, help_heading = "TLS")]
     tls: bool,
     /// PEM file of the CAs that vouch for the server [default: /etc/ssl/certs/ca-certificates.crt]
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     tls_ca: Option<PathBuf>,
     /// Accept any certificate of the server
-    #[arg(long, requires = "tls", conflicts_with = "tls_ca")]
+    #[arg(long, help_heading = "TLS", conflicts_with = "tls_ca")]
     tls_insecure: bool,
     /// Name that the server's certificate has to have [default: the server's IP address]
-    #[arg(long, value_name = "NAME", requires = "tls")]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
     tls_name: Option<String>,
     /// PEM file of the certificate to show to the server, and those that lead to its CA
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     tls_cert: Option<PathBuf>,
     /// PEM file of its private key [default: it is in the file of --tls-cert]
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// The only cipher suite to offer, such as TLS_AES_128_GCM_SHA256 [default: all that are safe]
-    #[arg(long, value_name = "NAME", requires = "tls")]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
     tls_cipher: Option<String>,
 }
 
 impl TlsArgs {
     /// The settings from these options; `None`: no TLS.
     pub fn options(&self) -> Option<TlsOptions> {
-        self.tls.then(|| TlsOptions {
+        let files = [&self.tls_ca, &self.tls_cert];
+        let names = [&self.tls_name, &self.tls_cipher];
+        let implied = files.iter().any(|file| file.is_some())
+            || names.iter().any(|name| name.is_some())
+            || self.tls_insecure;
+        (self.tls || implied).then(|| TlsOptions {
             ca: self.tls_ca.clone(),
             insecure: self.tls_insecure,
             name: self.tls_name.clone(),

@@ -6,9 +6,9 @@
 //! the peer ends, or when no buffer is free. In the last case the connection waits in `starved`. As
 //! buffers return, connections are armed again, first come first served. From a sender that does
 //! not stop, a multishot receive takes up to 32 buffers in a row. After a receive that filled its
-//! buffer or found none, the loop receives one buffer at a time, and the next one only when the last
-//! was handled. So a handler that has no place for more stops the sender at once. That ends when
-//! [`SHORT_RECEIVES`] have been short.
+//! buffer or found none, the loop receives one buffer at a time, and the next one only when the
+//! last was handled. So a handler that has no place for more stops the sender at once. That ends
+//! when [`SHORT_RECEIVES`] have been short.
 //!
 //! A receive's states, and the functions on the edges:
 //!
@@ -58,8 +58,8 @@ const LAST_WAIT: Duration = Duration::from_secs(10);
 /// Most reads under way with which a wait polls for their end before it sleeps. With more reads, it
 /// is better to let some completions gather: one wake-up then serves several.
 const SPIN_READS: usize = 2;
-/// Receives of a quarter of a buffer or less after which a connection no longer sends much. A client
-/// that stores large values one by one has a short one at the end of each.
+/// Receives of a quarter of a buffer or less after which a connection no longer sends much. A
+/// client that stores large values one by one has a short one at the end of each.
 const SHORT_RECEIVES: u8 = 16;
 /// Submission queue entries.
 const SUBMISSIONS: u32 = 1024;

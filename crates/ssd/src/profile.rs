@@ -202,9 +202,13 @@ impl Profile {
         self.geometry.check()?;
         if self.user_bytes == 0 || self.user_bytes >= self.geometry.bytes() {
             return Err(Error::profile(format!(
-                "user_bytes is {}, and must be more than 0 and less than the flash's {}",
+                "user_bytes is {}, and must be more than 0 and less than the flash's {}{}",
                 self.user_bytes,
-                self.geometry.bytes()
+                self.geometry.bytes(),
+                match self.scale {
+                    1 => String::new(),
+                    scale => format!(": both are one part in {scale} of the drive's (scale)"),
+                }
             )));
         }
         if !self

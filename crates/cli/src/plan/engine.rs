@@ -78,7 +78,8 @@ pub fn main(args: &PlanArgs, engine: Engine) -> Result<()> {
     let bytes = |value: f64| Unit::Bytes.show(value);
     writeln!(
         out,
-        "{} of {}, {} in all, {} of them put again a second, {batch} at a time:\n  \
+        "{} of {}, {} in all:\n  \
+         puts    {} a second, {batch} at a time\n  \
          writes  {:.2} bytes for a byte put, {} a day ({} to its cells)\n  \
          file    {} at its largest, {:.2} times the records\n  \
          life    {} for a drive of {} at {} cycles a block\n  \

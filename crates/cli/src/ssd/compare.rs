@@ -13,8 +13,9 @@ use clap::Args;
 use senko_io::Output;
 use senko_ssd::chart::{Axis, Chart, Unit};
 use senko_ssd::report::Report;
-use senko_ssd::run::Setup;
+use senko_ssd::run::{Outcome, Setup};
 use senko_ssd::source::Workload;
+use senko_ssd::trace::Summary;
 use serde_json::json;
 
 use super::progress::Progress;
@@ -81,6 +82,7 @@ const NAMES: usize = 4;
 
 struct Combination<'a> {
     workload: &'a Workload,
+    summary: &'a Summary,
     setup: &'a Setup,
     ftl: Option<&'a str>,
     buffer: Option<&'a str>,
@@ -135,20 +137,23 @@ pub fn main(args: &CompareArgs) -> Result<()> {
     stop_on_signals();
     let capacity = setups.iter().map(Setup::capacity).min();
     let shown = !args.json && !args.csv;
-    let mut requests = Vec::new();
-    for workload in &workloads {
-        let summary = super::summarise(workload, capacity, shown)?;
-        requests.push(args.reading.requests(&summary));
-    }
+    let summaries = workloads
+        .iter()
+        .map(|workload| super::summarise(workload, capacity, shown));
+    let summaries: Vec<Summary> = summaries.collect::<Result<_>>()?;
+    let requests = summaries
+        .iter()
+        .map(|summary| args.reading.requests(summary));
     let mut combinations = Vec::new();
     let runs_each = (setups.len() * ftls.len() * buffers.len()) as u64;
-    let total = requests.iter().sum::<u64>().saturating_mul(runs_each);
-    for workload in &workloads {
+    let total = requests.sum::<u64>().saturating_mul(runs_each);
+    for (workload, summary) in workloads.iter().zip(&summaries) {
         for setup in &setups {
             for ftl in &ftls {
                 for buffer in &buffers {
                     combinations.push(Combination {
                         workload,
+                        summary,
                         setup,
                         ftl: ftl.as_deref(),
                         buffer: buffer.as_deref(),
@@ -363,7 +368,6 @@ fn print_all(
     combinations: &[Combination<'_>],
     reports: &[Option<Report>],
 ) -> Result<()> {
-    let mut out = crate::out::stdout();
     let rows = combinations.iter().zip(reports);
     let rows = rows.filter_map(|(combination, report)| Some((combination, report.as_ref()?)));
     let mut text = String::new();
@@ -373,9 +377,11 @@ fn print_all(
     for (index, (combination, report)) in rows.enumerate() {
         let name = combination.workload.name();
         let profile = &combination.setup.profile;
+        let (workload, summary) = (combination.workload, combination.summary);
+        // What a signal interrupted has no report.
+        let outcome = Outcome::new(workload, summary, profile, report, false);
         if args.json {
-            let line = json!({ "workload": name, "profile": profile.name, "report": report, "derived": report.derived(), "notes": report.notes() });
-            text.push_str(&format!("{line}\n"));
+            text.push_str(&format!("{}\n", json!(outcome)));
         } else if args.csv {
             let (names, values) = print::csv(&name, profile, report);
             if index == 0 {
@@ -384,7 +390,7 @@ fn print_all(
             text.push_str(&format!("{values}\n"));
         } else {
             behind |= report.falls_behind();
-            for note in report.notes() {
+            for note in outcome.notes {
                 let [_, drive, layer, _] = combination.names();
                 let drive = if several_drives {
                     drive + ", "
@@ -421,12 +427,18 @@ fn print_all(
         text.push_str(&aligned(&table, several_drives));
         text.push_str(&told);
     }
+    // A table keeps its columns in a terminal too.
+    crate::out::stdout()
+        .write_all(text.as_bytes())
+        .context("cannot write to stdout")?;
+    let mut prose = String::new();
     if behind {
-        text.push_str(
+        prose.push_str(
             "behind: the drive can't keep up with the workload, so that response times grow with its length (--closed shows the drive's own pace)\n",
         );
     }
-    text.push_str(&notes(noted, combinations.len()));
-    out.write_all(text.as_bytes())
+    prose.push_str(&notes(noted, combinations.len()));
+    crate::prose::stdout()
+        .write_all(prose.as_bytes())
         .context("cannot write to stdout")
 }

@@ -108,10 +108,11 @@ fn a_bad_certificate_is_one_sentence() {
     }
     let folder = certificates();
     let server = serve(&folder, &CERTIFICATE.join(" "));
-    let go = |args: &str| load(&folder, server.port, &format!("--tls -n 100 -k 100 {args}"));
+    // Each of these options asks for TLS, with --tls or without.
+    let go = |args: &str| load(&folder, server.port, &format!("-n 100 -k 100 {args}"));
     for good in [
         "--tls-ca ca.pem",
-        "--tls-ca ca.pem --tls-name localhost",
+        "--tls --tls-ca ca.pem --tls-name localhost",
         "--tls-insecure",
     ] {
         let output = go(good);

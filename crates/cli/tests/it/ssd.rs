@@ -608,6 +608,19 @@ fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
     assert_eq!(value(&stdout(&out), "/model/drives"), 1);
 }
 
+/// A comparison of drives had no life of any of them.
+#[test]
+fn a_comparison_has_the_fields_of_a_run() {
+    let folder = Scratch::new();
+    let load = "uniform:count=60k,pages=250k --profile paper-1gb --ftl page --precondition 100";
+    let json = |command: &str| stdout(&ssd(&folder, format!("{command} {load} --json")));
+    let (run, compared) = (json("run"), json("compare"));
+    for name in ["/trace", "/stopped", "/lifetime", "/derived", "/profile"] {
+        assert_eq!(value(&run, name), value(&compared, name), "{name}");
+    }
+    assert!(value(&run, "/lifetime/years").as_f64().unwrap() > 0.0);
+}
+
 /// A comparison writes out what the buffer holds at the end, and a run does so with `--drain`. The
 /// flush for that was counted as a request, so the mean and the longest response were other ones.
 #[test]

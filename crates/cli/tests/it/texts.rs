@@ -44,6 +44,16 @@ fn help_has_examples() {
             "{text}"
         );
     }
+    // Options of a command stood under the heading of a part that they have nothing to do with.
+    for command in ["load", "dump", "restore", "ctl fill"] {
+        let text = stdout(&folder, &format!("{command} --help"));
+        let (_, part) = text.split_once("\nTLS:\n").unwrap();
+        let part = part.split_once("\n\n").map_or(part, |(part, _)| part);
+        let options = part.lines().filter(|line| line.trim().starts_with('-'));
+        for option in options {
+            assert!(option.trim().starts_with("--tls"), "{command}: {option}");
+        }
+    }
     let serve = stdout(&folder, "serve --help");
     for option in [
         "--port",
@@ -226,6 +236,8 @@ fn what_is_refused_makes_no_files_and_does_no_work() {
     std::fs::write(folder.join("text"), "hello\n").unwrap();
     for (args, why) in rows! {
         "serve -p 0 -m 1", "--memory 1m is too small";
+        "serve -p 0 -m 1.5KiB", "--memory 1536 is too small";
+        "serve -p 0 --flash f:1m", "f is too small: beside its label of 1 MiB it has 0 bytes";
         "serve -p 0 -s d", "cannot listen on d";
         "serve -p 0 --no-flash -P d", "pid file";
         "load -s 127.0.0.1:1 --histograms text", "cannot make the folder text";

@@ -14,6 +14,7 @@
 //! Always holds: the parts of a plan add up to at most the cap, all workers get equal parts, and so
 //! do all shards.
 
+use super::LABEL_PAGES;
 use senko_cache::FRAME_PAGES;
 use senko_io::{LoopConfig, PAGE_SIZE, exact_size};
 
@@ -131,7 +132,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
         let (given, need) = match settings.item_memory {
             Some(items) => (format!("-m {}", items >> 20), format!("-m {need}")),
             None => (
-                format!("--memory {}m", settings.memory >> 20),
+                format!("--memory {}", asked(settings.memory)),
                 format!("{need}m"),
             ),
         };
@@ -376,9 +377,10 @@ fn check_flash(
         let (shards, least) = (shards as u64, LEAST_REGIONS * region as u64);
         if bytes / shards < least {
             return Err(format!(
-                "{} is too small: it has {}, and with {} it needs {} at least, for each \
-                 {LEAST_REGIONS} regions of {}",
+                "{} is too small: beside its label of {} it has {}, and with {} it needs {} at \
+                 least, for each {LEAST_REGIONS} regions of {}",
                 spec.path.display(),
+                exact_size(LABEL_PAGES * PAGE_SIZE as u64),
                 exact_size(*bytes),
                 counted(shards as usize, "shard"),
                 exact_size(least * shards),
@@ -387,6 +389,18 @@ fn check_flash(
         }
     }
     Ok(())
+}
+
+/// A size as it is given to an option.
+fn asked(bytes: u64) -> String {
+    let units = [(20, "m"), (10, "k")];
+    let whole = units
+        .into_iter()
+        .find(|&(shift, _)| bytes.trailing_zeros() >= shift);
+    whole.map_or_else(
+        || bytes.to_string(),
+        |(shift, unit)| format!("{}{unit}", bytes >> shift),
+    )
 }
 
 fn power_of_two_below(value: u64, least: usize, most: usize) -> usize {
