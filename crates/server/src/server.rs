@@ -47,10 +47,10 @@ use crate::tls::Tls;
 use crate::tuning::Tuning;
 use crate::worker::{Door, LoopReport, WorkerConfig};
 use crew::Crew;
-use data_dir::{DataDir, LABEL_PAGES};
+use data_dir::DataDir;
 use flash::{open_flash, slices};
 use keeper::Keeper;
-use plan::{MemoryPlan, memory_plan};
+use plan::{LABEL_PAGES, MemoryPlan, memory_plan};
 pub use report::{DoorReport, FlashReport, ServerError, StartReport, StopReport};
 use sockets::{listen, listen_for_admin};
 

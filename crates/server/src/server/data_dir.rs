@@ -41,8 +41,6 @@ use crate::shared::lock;
 use checks::{check_block, check_labels, check_whole};
 pub use checks::{check_unlabelled, label_as_free, reinit_option};
 
-/// Pages of the label at the head of a flash file.
-pub(super) const LABEL_PAGES: u64 = 256;
 /// CAS values reserved at a time: at ten million a second, they last more than an hour.
 const RESERVE: u64 = 1 << 36;
 const PARTS: [&str; 3] = ["state", "index", "items"];

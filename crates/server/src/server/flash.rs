@@ -8,8 +8,8 @@ use senko_cache::{DeviceLabel, DeviceSlice};
 use senko_io::trace::Recorder;
 use senko_io::{FileOptions, FlashFile, PAGE_SIZE};
 
-use super::data_dir::{self, LABEL_PAGES};
-use super::plan::MemoryPlan;
+use super::data_dir;
+use super::plan::{LABEL_PAGES, MemoryPlan};
 use super::report::ServerError;
 use crate::settings::Settings;
 

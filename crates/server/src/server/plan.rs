@@ -14,7 +14,6 @@
 //! Always holds: the parts of a plan add up to at most the cap, all workers get equal parts, and so
 //! do all shards.
 
-use super::LABEL_PAGES;
 use senko_cache::FRAME_PAGES;
 use senko_io::{LoopConfig, PAGE_SIZE, exact_size};
 
@@ -59,6 +58,8 @@ const LEAST_REGION: usize = 64 << 10;
 const SMALL_ITEM: u64 = 1 << 20;
 /// Regions that a shard needs of each flash file.
 const LEAST_REGIONS: u64 = 4;
+/// Pages of the label at the head of a flash file.
+pub const LABEL_PAGES: u64 = 256;
 /// Most shards with flash. Each has a log on each device, with write buffers, and a drive that
 /// mixes many streams may have to copy their data (`serve-endurance`).
 const MOST_LOGS: usize = 8;

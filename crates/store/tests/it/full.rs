@@ -180,7 +180,7 @@ fn no_order_of_writes_makes_a_delete_fail() {
 fn any_order(seed: u64, background: bool, secret: u64) {
     let mut rng = Rng::new(seed);
     let units = 130 + rng.below(200);
-    let bounded = seed % 3 == 0;
+    let bounded = seed.is_multiple_of(3);
     let device: Arc<dyn Device> = match bounded {
         true => Hooked::limited(seed, units * 16),
         false => fixed_units(units),
@@ -256,7 +256,7 @@ fn what_few_long_values_took_is_found() {
         let device = fixed(16);
         let store = open(&device, options(background));
         // In a block about nine long ones, and 1,800 short ones.
-        let bytes = |key: u64| if key % 200 == 0 { 100_000 } else { 10 };
+        let bytes = |key: u64| if key.is_multiple_of(200) { 100_000 } else { 10 };
         let end = fill(&store, 0, 200, bytes);
         let long: Vec<u64> = (0..end).step_by(200).collect();
         delete(&store, &long, 1, "long ones");
