@@ -303,6 +303,10 @@ impl Uring {
             return;
         }
         state.receiving = on;
+        if !on {
+            // Its handler has no place for more: the next bytes come in one buffer at a time.
+            state.streams = SHORT_RECEIVES;
+        }
         if on {
             self.arm_recv(conn);
         } else if state.armed && !state.cancelling {
