@@ -89,12 +89,13 @@ pub struct TlsArgs {
 impl TlsArgs {
     /// The settings from these options; `None`: no TLS.
     pub fn options(&self) -> Option<TlsOptions> {
-        let files = [&self.tls_ca, &self.tls_cert];
-        let names = [&self.tls_name, &self.tls_cipher];
-        let implied = files.iter().any(|file| file.is_some())
-            || names.iter().any(|name| name.is_some())
-            || self.tls_insecure;
-        (self.tls || implied).then(|| TlsOptions {
+        let on = self.tls
+            || self.tls_insecure
+            || self.tls_ca.is_some()
+            || self.tls_name.is_some()
+            || self.tls_cert.is_some()
+            || self.tls_cipher.is_some();
+        on.then(|| TlsOptions {
             ca: self.tls_ca.clone(),
             insecure: self.tls_insecure,
             name: self.tls_name.clone(),

@@ -6,9 +6,9 @@
 //! the peer ends, or when no buffer is free. In the last case the connection waits in `starved`. As
 //! buffers return, connections are armed again, first come first served. From a sender that does
 //! not stop, a multishot receive takes up to 32 buffers in a row. After a receive that filled its
-//! buffer or found none, the loop receives one buffer at a time, and the next one only when the
-//! last was handled. So a handler that has no place for more stops the sender at once. That ends
-//! when [`SHORT_RECEIVES`] have been short.
+//! buffer or found none, or was stopped by its handler, the connection is received one buffer at a
+//! time. It waits in `streaming` until the last one was handled, so a handler without a place for
+//! more stops the sender at once. That ends when [`SHORT_RECEIVES`] have been short.
 //!
 //! A receive's states, and the functions on the edges:
 //!
@@ -18,7 +18,8 @@
 //!    ^  ^                              |  |  \                                       |
 //!    |  |     on_recv: no buffer       |  |   \ on_recv: end or error                |
 //!    |  |  starved <-------------------+  |    +--> ended                            |
-//!    |  |     +--> armed: rearm_starved   +-- on_recv: "more" is absent: armed again  |
+//!    |  |     +--> armed: rearm_starved   +-- on_recv: "more" is absent: armed again, |
+//!    |  |                                      by the next poll if it is streaming     |
 //!    |  +-------------------------------------------- on_recv: cancelled ------------+
 //! ```
 //!
@@ -303,13 +304,12 @@ impl Uring {
             return;
         }
         state.receiving = on;
-        if !on {
-            // Its handler has no place for more: the next bytes come in one buffer at a time.
-            state.streams = SHORT_RECEIVES;
-        }
         if on {
-            self.arm_recv(conn);
-        } else if state.armed && !state.cancelling {
+            return self.arm_recv(conn);
+        }
+        // Its handler has no place for more.
+        state.streams = SHORT_RECEIVES;
+        if state.armed && !state.cancelling {
             state.cancelling = true;
             self.cancel(Kind::Recv, conn.0 as u32);
         }

@@ -378,7 +378,7 @@ fn print_all(
         let name = combination.workload.name();
         let profile = &combination.setup.profile;
         let (workload, summary) = (combination.workload, combination.summary);
-        // What a signal interrupted has no report.
+        // A run that a signal ended has no report.
         let outcome = Outcome::new(workload, summary, profile, report, false);
         if args.json {
             text.push_str(&format!("{}\n", json!(outcome)));

@@ -480,6 +480,27 @@ mod tests {
         assert_eq!(shard(&without) - shard(&with), ADMIN_BYTES);
     }
 
+    /// `docs/cache/sizing.md` gave 20 MiB for it at every size.
+    #[test]
+    fn what_is_not_for_items_is_as_sizing_says() {
+        let said = include_str!("../../../../docs/cache/sizing.md");
+        for (megabytes, rest) in [
+            (64, "31 MiB of 64"),
+            (256, "52 of 256"),
+            (1024, "120 of 1 GiB"),
+        ] {
+            assert!(said.contains(rest), "{rest}");
+            let plan = memory_plan(&settings(megabytes << 20, 2, 1024), &[1 << 30]).unwrap();
+            let shards = plan.shard as u64 * plan.shards as u64;
+            let rest: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+            let seen = (plan.total - shards) >> 20;
+            assert!(
+                seen.abs_diff(rest) <= 2,
+                "{seen} MiB of {megabytes}, not {rest}"
+            );
+        }
+    }
+
     #[test]
     fn the_number_named_in_the_error_is_enough() {
         for (threads, connections) in [(1, 1024), (4, 1024), (16, 50_000)] {

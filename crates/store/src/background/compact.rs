@@ -171,9 +171,9 @@ impl Core {
         (Vec::new(), Reason::Asked)
     }
 
-    /// What to compact for space: sets of blocks, of which the first that frees space will do. The
-    /// first set has those that waste the most, as many as fit. Smaller sets of them follow, since
-    /// the estimate of what lives may be wrong. Then each block comes alone, the longest first
+    /// Sets of blocks to compact for space, to be tried in turn until one frees some. The first set
+    /// has the blocks that waste the most, as many as fit. Smaller sets of them follow, since the
+    /// estimate of what lives may be wrong. Then each block comes alone, the longest first
     /// (ROOM-3). None if all that would free nothing, as far as the store knows.
     ///
     /// `thorough`: also each block with a dead element, however little that may be.

@@ -325,9 +325,9 @@ mod tests {
         threads.join(&core);
     }
 
-    /// A delete of a full store was refused once in some hundred layouts of its blocks. The blocks
-    /// that wasted the most did not fit into the free pieces together. So the first that fitted
-    /// alone was moved, a small one, which freed nothing. No other was tried.
+    /// Some layouts of blocks made a full store refuse a delete, in one test three of 33. The
+    /// blocks that wasted the most did not fit into the free pieces together. So the first that
+    /// fitted alone was moved, a small one, which freed nothing. No other was tried.
     #[test]
     fn a_block_that_frees_nothing_is_not_the_last_to_be_tried() {
         let options = Options {

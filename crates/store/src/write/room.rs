@@ -14,8 +14,8 @@
 //! elements. Maps are merged once, so readers can leave finitely many versions. So the work ends.
 //! ROOM-2: a put that was refused is refused again without work, unless something was written or
 //! released meanwhile.
-//! ROOM-3: a delete is refused only after each block with a dead element was moved, and that freed
-//! nothing. A move that fails, or frees nothing, is no reason not to try the others.
+//! ROOM-3: a delete is refused only after a move of each block with a dead element was tried, and
+//! none freed anything. One that fails, or frees nothing, is no reason not to try the others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
