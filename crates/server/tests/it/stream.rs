@@ -238,7 +238,6 @@ fn a_reader_that_stands_still_is_closed_when_reclaim_has_waited() {
     for (io, threads) in [(BackendChoice::Auto, 1), (BackendChoice::Auto, 2)] {
         let place = Place::start(io, threads).restart(|settings| {
             settings.max_item = 12 << 20;
-            settings.patience = 1;
             settings.stall = 1;
         });
         let mut client = full(&place);
@@ -250,10 +249,12 @@ fn a_reader_that_stands_still_is_closed_when_reclaim_has_waited() {
         let mut still = place.connect();
         still.send(b"get large0 large1\r\n");
         wait_for(&mut client, "senko_streams", streams + 1);
+        // Once around: reclaim waits.
+        push_out(&mut client, 300 << 20);
         let deadline = Instant::now() + PATIENCE;
         while client.stat("senko_streams_stalled") == 0 {
-            push_out(&mut client, 20 << 20);
-            assert!(Instant::now() < deadline, "it is closed");
+            push_out(&mut client, 1 << 20);
+            assert!(Instant::now() < deadline, "{}", client.stats().0);
         }
         let got = still.rest();
         let whole = 2 * (10 << 20) + 60;
