@@ -636,9 +636,8 @@ mod tests {
             "--expect-found 2",
             "--keys 5 --bytes 1g",
             "--series",
-            "--tls-ca ca.pem",
-            "--tls --tls-ca ca.pem --tls-insecure",
-            "--tls --tls-key key.pem",
+            "--tls-ca ca.pem --tls-insecure",
+            "--tls-key key.pem",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
