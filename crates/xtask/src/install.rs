@@ -11,7 +11,7 @@ use crate::{Workspace, run};
 
 /// A library of `bindings/`.
 struct Library {
-    /// Its folder there; the package is `senko_` and that name.
+    /// Its folder there; the package is one of [`PACKAGES`].
     folder: &'static str,
     /// The name of its file, without `lib` and ending.
     name: &'static str,
@@ -20,6 +20,9 @@ struct Library {
     /// Its header, below its own `include` and below the one of the prefix.
     header: &'static str,
 }
+
+/// The packages of the libraries, for cargo's line.
+pub const PACKAGES: &str = "-p senko_c -p senko_ndbm";
 
 const LIBRARIES: [Library; 2] = [
     Library {
@@ -52,13 +55,15 @@ pub fn install(workspace: &Workspace, args: &[String]) -> Result<bool> {
 
 /// Builds, and installs to a folder.
 pub fn to(workspace: &Workspace, prefix: &Path) -> Result<()> {
-    let packages = LIBRARIES
-        .each_ref()
-        .map(|library| format!(" -p senko_{}", library.folder));
-    let line = format!("build --release{}", packages.concat());
+    let line = format!("build --release {PACKAGES}");
     if !run::show(&mut workspace.cargo(&line))?.ok {
         bail!("the libraries do not build");
     }
+    built_to(workspace, prefix)
+}
+
+/// Installs libraries that are built to a folder.
+pub fn built_to(workspace: &Workspace, prefix: &Path) -> Result<()> {
     for library in &LIBRARIES {
         library.install(workspace, prefix)?;
     }

@@ -51,13 +51,14 @@ fn pip(python: &Path, what: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// Builds the wheel, and gives its path.
-fn build(workspace: &Workspace, python: &Path) -> Result<PathBuf> {
+/// Builds the wheel with a profile of cargo, and gives its path.
+fn build(workspace: &Workspace, python: &Path, profile: &str) -> Result<PathBuf> {
     let wheels = workspace.target.join("wheels");
     drop(std::fs::remove_dir_all(&wheels));
     let built = run::show(
         Command::new(python)
-            .args(["-m", "maturin", "build", "--release", "--locked", "--out"])
+            .args(["-m", "maturin", "build", "--locked", "--profile", profile])
+            .arg("--out")
             .arg(&wheels)
             .current_dir(workspace.root.join("bindings/python")),
     )?;
@@ -73,7 +74,7 @@ fn build(workspace: &Workspace, python: &Path) -> Result<PathBuf> {
 /// Builds wheel and source package, and gives the Python that did and the files.
 pub fn release(workspace: &Workspace) -> Result<(PathBuf, Vec<PathBuf>)> {
     let python = environment(workspace, &RELEASE)?;
-    let wheel = build(workspace, &python)?;
+    let wheel = build(workspace, &python, "release")?;
     let folder = wheel.parent().context("a wheel is in a folder")?;
     let made = run::show(
         Command::new(&python)
@@ -121,14 +122,15 @@ pub fn for_site(workspace: &Workspace) -> Result<PathBuf> {
 /// The task: builds the wheel, and says where it is.
 pub fn wheel(workspace: &Workspace) -> Result<bool> {
     let python = environment(workspace, &[])?;
-    tell!("built {}", build(workspace, &python)?.display());
+    tell!("built {}", build(workspace, &python, "release")?.display());
     Ok(true)
 }
 
-/// A Python that has the wheel installed.
+/// A Python that has the wheel installed. Its code checks itself, as that of all tests does, and is
+/// built in half of the time.
 pub fn installed(workspace: &Workspace) -> Result<PathBuf> {
     let python = environment(workspace, &[])?;
-    let wheel = build(workspace, &python)?;
+    let wheel = build(workspace, &python, "dev")?;
     pip(&python, &[&wheel])?;
     Ok(python)
 }

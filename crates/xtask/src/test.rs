@@ -38,7 +38,7 @@ enum When {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// Cargo's tests, of the `test` profile, and the main job, since this lane ends first.
+    /// Cargo's tests, of the `test` profile.
     Cargo,
     /// Programs of others, against what the `release` profile built.
     Programs,
@@ -74,7 +74,7 @@ const STEPS: [Step; 17] = steps! {
     "release"       Named    Programs released      "a release made twice has the same bytes, and its Python packages install"
     "ordinary-user" NotQuick Cargo    ordinary_user "the server's tests as an ordinary user, ulimit -l 8192"
     "no-uring"      NotQuick Cargo    no_uring      "the server's tests with io_uring refused"
-    "main-job"      NotQuick Cargo    main_job      "2 GB, then 8 GB, through 256 MB of memory and 4 GB of flash"
+    "main-job"      NotQuick Programs main_job      "twice the flash, through a sixteenth of it as memory"
 };
 
 /// Told before the first step.
@@ -439,7 +439,13 @@ fn docs(workspace: &Workspace, _: &Setup) -> Result<Done> {
 }
 
 fn build(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    ran(&mut workspace.cargo("build --release -p senko"))
+    ran(&mut release_build(workspace))
+}
+
+/// The binary and the C libraries. They are built at once: for the libraries alone, cargo would
+/// choose other features, and build what they share again.
+fn release_build(workspace: &Workspace) -> std::process::Command {
+    workspace.cargo(&format!("build --release -p senko {}", install::PACKAGES))
 }
 
 /// pytest in the environment, if there is one.
@@ -480,8 +486,7 @@ fn pytest(workspace: &Workspace, setup: &Setup, args: &[&str]) -> Result<Done> {
 
 /// Builds the release binary, and gives its path.
 fn binary(workspace: &Workspace) -> Result<PathBuf> {
-    let built = run::show(&mut workspace.cargo("build --release -p senko"))?;
-    if !built.ok {
+    if !run::show(&mut release_build(workspace))?.ok {
         bail!("the release build failed");
     }
     Ok(workspace.target.join("release/senko"))
@@ -492,7 +497,8 @@ fn ndbm(workspace: &Workspace, setup: &Setup) -> Result<Done> {
         return Ok(no_python());
     };
     let prefix = workspace.target.join("installed");
-    install::to(workspace, &prefix)?;
+    binary(workspace)?;
+    install::built_to(workspace, &prefix)?;
     command.env("SENKO_PREFIX", prefix);
     match setup::perl_sources(workspace) {
         Ok(folder) => {
