@@ -84,6 +84,7 @@ One test alone: cargo test -p senko_cache --test it model::all_that_fits_flash_i
 
 /// The model tests run so many times their usual seeds.
 const FACTOR: &str = "SENKO_TEST_FACTOR";
+const UNIT_FACTOR: &str = "0.5";
 /// That of a quick run.
 const QUICK_FACTOR: &str = "0.1";
 
@@ -374,8 +375,9 @@ fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
         let mut command = std::process::Command::new(&test.program);
         command.current_dir(&test.folder);
         with_threads(&mut command);
-        if workspace.quick && std::env::var_os(FACTOR).is_none() {
-            command.env(FACTOR, QUICK_FACTOR);
+        if std::env::var_os(FACTOR).is_none() {
+            let factor = [UNIT_FACTOR, QUICK_FACTOR][usize::from(workspace.quick)];
+            command.env(FACTOR, factor);
         }
         run::show_for(&mut command, PROGRAM_PATIENCE)
     })
@@ -614,13 +616,11 @@ fn ordinary_user(workspace: &Workspace, _: &Setup) -> Result<Done> {
     }
     let programs = server_tests(workspace)?;
     let user = OrdinaryUser::new(&workspace.root)?;
-    all(&programs, &[], |test| Ok(user.command(&test.program)))
+    all(&programs, |test| Ok(user.command(&test.program)))
 }
 
 fn no_uring(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    // The unit tests ran nearly all of these on the other backend, too.
-    let skipped = ["stream::", "upload::", "calls::", "faults::", "lend::"];
-    all(&server_tests(workspace)?, &skipped, |test| {
+    all(&server_tests(workspace)?, |test| {
         without_io_uring(&test.program)
     })
 }
@@ -628,15 +628,24 @@ fn no_uring(workspace: &Workspace, _: &Setup) -> Result<Done> {
 /// Runs test programs under other limits.
 fn all(
     programs: &[TestProgram],
-    skipped: &[&str],
     command: impl Fn(&TestProgram) -> Result<std::process::Command> + Sync,
 ) -> Result<Done> {
     at_once(programs.iter(), |test| {
         let mut command = command(test)?;
         command.current_dir(&test.folder);
         // They play much on both backends, or on devices in memory, and ran in the unit tests.
-        let usual = ["property::", "transcript::", "session::", "model::"];
-        for what in usual.iter().chain(skipped) {
+        let skipped = [
+            "property::",
+            "transcript::",
+            "session::",
+            "model::",
+            "stream::",
+            "upload::",
+            "calls::",
+            "faults::",
+            "lend::",
+        ];
+        for what in skipped {
             command.args(["--skip", what]);
         }
         // The unit tests ran all seeds. Here the system's limits are what is tested.
