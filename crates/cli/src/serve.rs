@@ -251,7 +251,8 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
                     manager.reloading();
                     match control.reload() {
                         (_, 0) => tracing::info!("SIGHUP: nothing to reload"),
-                        (read, all) => tracing::info!("SIGHUP: {read} of {all} were read again: password files, and the certificate with its key"),
+                        (read, all) if read == all => tracing::info!("SIGHUP: all was read again"),
+                        (read, all) => tracing::error!("SIGHUP: {} of {all} could not be read again", all - read),
                     }
                     manager.ready(&status);
                 }

@@ -30,7 +30,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -217,6 +217,11 @@ impl FlashFile {
     /// Whether it is open for reading only.
     pub fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Whether the file has lost all its names, so that nobody can open it again.
+    pub fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|about| about.nlink() == 0)
     }
 
     /// The descriptor. Use it only to query and to read: this value owns the lock and the flags.

@@ -47,7 +47,7 @@ use crate::tls::Tls;
 use crate::tuning::Tuning;
 use crate::worker::{Door, LoopReport, WorkerConfig};
 use crew::Crew;
-use data_dir::DataDir;
+use data_dir::{DataDir, NewFolder};
 use flash::{open_flash, slices};
 use keeper::Keeper;
 use plan::{LABEL_PAGES, MemoryPlan, memory_plan};
@@ -141,9 +141,9 @@ impl Bound {
         // Started first, so that it can report that the server is starting.
         let admin = admin.map(|(l, _)| Admin::start(l, &settings.admin_hosts));
         let admin = admin.transpose()?;
-        if let Some(dir) = &settings.data_dir {
-            data_dir::make_folder(dir)?; // flash files may lie in it
-        }
+        // Flash files may lie in it.
+        let made = settings.data_dir.as_deref().map(NewFolder::make);
+        let _made = made.transpose()?;
         let (unfinished, recorder) = begin_recording(&settings)?;
         let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
         let data_dir = open_data_dir(&settings, &files)?;
@@ -238,7 +238,7 @@ impl Bound {
             let stop = move || asked.map_or_else(|| control.shutdown(), |ask| ask());
             ctl::start(listener, shared, Box::new(stop))
         });
-        security::warn(&settings, &listeners);
+        security::warn(&settings, &listeners, &control.shared);
         Ok(RunningServer {
             admin,
             ctl: ctl.transpose()?,

@@ -221,8 +221,9 @@ pub struct Shared {
     pub(crate) wrong_passwords: Seldom,
     /// Lines about connections that TLS has ended.
     pub(crate) broken_ciphers: Seldom,
-    /// Lines about `refresh_certs`.
+    /// Lines about `refresh_certs`, and about those that were refused.
     pub(crate) refreshes: Seldom,
+    pub(crate) refused_refreshes: Seldom,
     flush_generation: AtomicU64,
     /// Unix seconds at which a delayed flush is due; 0: none.
     flush_due: AtomicU32,
@@ -288,6 +289,7 @@ impl Shared {
             wrong_passwords: Seldom::default(),
             broken_ciphers: Seldom::default(),
             refreshes: Seldom::default(),
+            refused_refreshes: Seldom::default(),
             flush_generation: AtomicU64::new(0),
             flush_due: AtomicU32::new(0),
             flushes: AtomicU64::new(0),

@@ -3,7 +3,9 @@
 
 use std::process::{Command, Output};
 
-use crate::process::{Running, Scratch, have, hears_signals, senko, signal, start, text, undone};
+use crate::process::{
+    Running, Scratch, ask, have, hears_signals, run, senko, signal, start, text, undone, wait_for,
+};
 
 /// A folder with a CA, certificates that it signed for the server (`server`) and for a client
 /// (`client`), and another CA (`other.pem`).
@@ -98,6 +100,34 @@ fn every_byte_comes_back_through_tls() {
     let plain = load(&folder, server.port, "-n 5 -c 1 --timeout 200ms");
     assert_eq!(plain.status.code(), Some(1));
     assert!(!String::from_utf8_lossy(&plain.stdout).contains("TLS"));
+}
+
+/// A line of success that is not even shown took the place of the line that says why the next
+/// certificate was refused. One that has ended was taken without a word.
+#[test]
+fn what_is_wrong_with_a_new_certificate_is_in_the_log() {
+    if !have("openssl") {
+        return;
+    }
+    let folder = certificates();
+    let plain = "-l notls:127.0.0.1";
+    let server = serve(&folder, &format!("{} {plain}", CERTIFICATE.join(" ")));
+    let mut client = server.connect();
+    let mut refresh = || ask(&mut client, "refresh_certs\r\n", "\r\n");
+    assert_eq!(refresh(), "OK\r\n");
+    std::fs::copy(folder.join("client.key"), folder.join("server.key")).unwrap();
+    assert_eq!(refresh(), "Error validating the certificate\r\n");
+    wait_for(|| server.stderr(&folder).contains("before stay").then_some(()));
+    drop(server);
+    let ended = "x509 -req -in client.csr -CA ca.pem -CAkey ca.key -days -1 -out ended.pem";
+    let made = run("openssl", &folder, ended);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let ended = "--tls-chain-cert ended.pem --tls-key client.key";
+    let server = serve(&folder, &format!("{ended} {plain}"));
+    wait_for(|| (server.stderr(&folder).matches("has ended").count() == 1).then_some(()));
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "refresh_certs\r\n", "\r\n"), "OK\r\n");
+    wait_for(|| (server.stderr(&folder).matches("has ended").count() == 2).then_some(()));
 }
 
 /// A bad certificate or file is reported in one sentence.

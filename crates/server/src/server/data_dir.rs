@@ -23,7 +23,7 @@ mod tests;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -55,6 +55,8 @@ pub struct DataDir {
     words: Arc<ServerWords>,
     /// The folder in shared memory of the cache that this one replaces (`--reinit`), until then.
     replaced: Mutex<Option<u64>>,
+    /// Whether this start got as far as [`DataDir::begin`].
+    begun: AtomicBool,
     /// The state to restore shards from.
     from: From,
     /// New CAS values are greater than this.
@@ -215,6 +217,7 @@ impl DataDir {
             from,
             keep_dram: settings.keep_dram,
             replaced: Mutex::new(replaced),
+            begun: AtomicBool::new(false),
         })
     }
 
@@ -391,6 +394,7 @@ impl DataDir {
         block.region = region as u64;
         block.cas_reserved = self.cas_base + RESERVE;
         self.write(&mut block)?;
+        self.begun.store(true, Ordering::Relaxed);
         self.remove_saved();
         Ok(())
     }
@@ -455,9 +459,11 @@ impl DataDir {
             // Without the index the file of items is useless. The next start removes files that
             // can't be removed now.
             let _ = Snapshot::remove(&self.items_path(n));
-            format!(
-                "{why}; the next start restores the items on flash from shared memory, unless the machine reboots first"
-            )
+            let rest = match self.device.is_removed() {
+                true => "super.senko is gone too, so all items are lost, and the next start needs --reinit",
+                false => "the next start restores the items on flash from shared memory, unless the machine reboots first",
+            };
+            format!("{why}; {rest}")
         })?;
         let saved = *items.as_ref().unwrap_or(&SavedCounts::default());
         Ok(Stopped {
@@ -502,12 +508,32 @@ impl DataDir {
 }
 
 impl Drop for DataDir {
-    /// This start was to replace a cache and did not. Nothing else knows of the memory that it
-    /// made, so it is removed.
+    /// Shared memory that no start can use goes: that of a start that made it and never served, and
+    /// that of a directory whose superblock was removed.
     fn drop(&mut self) {
-        if lock(&self.replaced).is_some() {
+        let unused = !self.begun.load(Ordering::Relaxed) && self.from != From::Memory;
+        if unused || self.device.is_removed() {
             memory::remove(&self.shared_memory, self.block().memory);
         }
+    }
+}
+
+/// A folder that a start made. It is removed with this value, unless something lies in it.
+#[derive(Debug)]
+pub struct NewFolder(PathBuf);
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+impl NewFolder {
+    /// As [`make_folder`]; `None`: it was there before.
+    pub fn make(dir: &Path) -> Result<Option<NewFolder>, ServerError> {
+        let new = !dir.exists();
+        make_folder(dir)?;
+        Ok(new.then(|| NewFolder(dir.to_owned())))
     }
 }
 

@@ -6,12 +6,15 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::plan::counted;
 use super::{Control, Listening, ServerError};
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::settings::{Dialect, Settings, TlsMode, TlsVerify};
 use crate::shared::Shared;
 use crate::tls::{Refused, Tls};
+
+const ENDED: &str = "the certificate has ended, and clients will refuse it";
 
 /// Refuses settings that contradict each other, and reads the password files.
 pub(super) fn open(settings: &Settings) -> Result<Auth, ServerError> {
@@ -103,9 +106,13 @@ pub(super) fn shows_certificate(settings: &Settings, mode: TlsMode) -> bool {
     }
 }
 
-/// Warns if anybody who reaches a socket may read and change all items, or if every user of the
-/// machine may read a password or a key. A socket may be one that a service manager passed.
-pub(super) fn warn(settings: &Settings, all: &[Listening]) {
+/// Warns if anybody who reaches a socket may read and change all items, if every user of the
+/// machine may read a password or a key, or if the certificate has ended. A socket may be one that
+/// a service manager passed.
+pub(super) fn warn(settings: &Settings, all: &[Listening], shared: &Shared) {
+    if shared.certificate_days().is_some_and(|days| days < 0) {
+        tracing::warn!("{ENDED}");
+    }
     let open: Vec<String> = open_to_all(settings, all).map(|a| a.to_string()).collect();
     if !open.is_empty() {
         tracing::warn!(
@@ -149,7 +156,10 @@ impl Control {
         let files = self.shared.auth.reload();
         for (path, read) in &files {
             match read {
-                Ok(users) => tracing::info!("{users} users are in {} now", path.display()),
+                Ok(users) => {
+                    let users = counted(*users, "user");
+                    tracing::info!("{} has {users} now", path.display());
+                }
                 Err(why) => tracing::error!("{why}; the users before stay"),
             }
         }
@@ -167,16 +177,29 @@ impl Shared {
     /// Reads certificate, key and CA again; `None`: TLS is not in use. Returns the days until the
     /// certificate ends.
     fn refresh_certificate(&self) -> Option<Result<i64, Refused>> {
-        let tls = self.tls.as_ref()?;
-        let now = (self.clock.now_ms() / 1000) as u32;
-        let refreshed = tls.refresh(now);
-        Some(refreshed.map(|()| (tls.expires() - i64::from(now)) / 86_400))
+        let refreshed = self
+            .tls
+            .as_ref()?
+            .refresh((self.clock.now_ms() / 1000) as u32);
+        let days = self.certificate_days()?;
+        Some(refreshed.map(|()| days))
     }
 
-    /// The same, because a client asked for it. Any client may, and often.
+    /// Days until the certificate ends; `None`: TLS is not in use.
+    fn certificate_days(&self) -> Option<i64> {
+        let now = (self.clock.now_ms() / 1000) as i64;
+        Some((self.tls.as_ref()?.expires() - now).div_euclid(86_400))
+    }
+
+    /// The same, because a client asked for it. Any client may, and often. Lines of success never
+    /// take the place of those that say why a certificate was refused.
     pub(crate) fn refresh_for_client(&self) -> Option<Result<(), Refused>> {
         let read = self.refresh_certificate()?;
-        if let Some(left_out) = self.refreshes.may(self.clock.now_ms()) {
+        let lines = match &read {
+            Ok(_) => &self.refreshes,
+            Err(_) => &self.refused_refreshes,
+        };
+        if let Some(left_out) = lines.may(self.clock.now_ms()) {
             tell_of_certificate(&read, &left_out.to_string());
         }
         Some(read.map(drop))
@@ -185,9 +208,11 @@ impl Shared {
 
 fn tell_of_certificate(read: &Result<i64, Refused>, more: &str) {
     match read {
-        Ok(days) => {
-            tracing::info!("the certificate was read again; it ends in {days} days{more}");
+        Ok(days @ 0..) => {
+            let days = counted(*days as usize, "day");
+            tracing::info!("the certificate was read again; it ends in {days}{more}");
         }
+        Ok(_) => tracing::warn!("the certificate was read again; {ENDED}{more}"),
         Err(refused) => {
             let why = &refused.why;
             tracing::error!("{why}; the certificate and key before stay{more}");

@@ -16,7 +16,7 @@ use super::parser::incomplete;
 use super::{FeedState, Step};
 use crate::auth::plain;
 use crate::context::Ctx;
-use crate::protocol::binary::{Broken, HEADER, Header, Kind, Status};
+use crate::protocol::binary::{self, Broken, HEADER, Header, Kind, Status};
 use crate::protocol::classic::is_http_line;
 use crate::protocol::number::plain_u32;
 use crate::protocol::{MAX_LINE, Tokens, split_line};
@@ -85,6 +85,10 @@ impl Gate {
 
     /// `set KEY FLAGS EXPTIME BYTES`.
     fn line(&mut self, ctx: &Ctx<'_, impl Queue>, input: &[u8], out: &mut ReplyQueue) -> Step {
+        if input.first() == Some(&binary::REQUEST) {
+            // It would wait for an answer for ever, since no line end may come.
+            return Step::HangUp(input.len());
+        }
         if input.len() < 2 {
             return Step::Stop(0, FeedState::NeedMore);
         }

@@ -146,6 +146,16 @@ fn an_exempt_listener_asks_for_nothing() {
     asks.expect(b"STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n");
 }
 
+/// A client of the binary protocol waited for ever, since no line end came.
+#[test]
+fn a_binary_request_is_hung_up_on_where_passwords_are_ascii() {
+    let folder = Scratch::new();
+    let place = Guarded::start(file(&folder, "users", "a:b\n"), None);
+    let mut asks = Client::to(place.asks);
+    asks.send(&packet(NOOP, b"", b"", b"", 0)[..1]);
+    assert_eq!(asks.rest(), b"");
+}
+
 #[test]
 fn a_reload_takes_new_users_and_a_bad_file_changes_nothing() {
     let folder = Scratch::new();

