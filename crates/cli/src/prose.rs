@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use senko_io::out::{self, Out};
 
 /// The columns of a terminal, at least.
-const COLUMNS: usize = 80;
+pub const COLUMNS: usize = 80;
 
 /// Stdout for lines that people read. A terminal gets long lines in several, broken between words;
 /// a pipe or a file gets them as they are.

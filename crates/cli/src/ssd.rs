@@ -150,7 +150,7 @@ fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<
     let overlap = capacity.and_then(|bytes| summary.overlap(&workload.fold, bytes));
     summary.warnings.extend(overlap);
     if shown {
-        tell!("{}: {}", workload.name(), summary.to_string().trim_end());
+        tell!("{}\n{}", workload.name(), summary.to_string().trim_end());
     } else {
         for warning in &summary.warnings {
             warn(&format!("{}: {warning}", workload.name()));

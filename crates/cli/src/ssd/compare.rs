@@ -77,8 +77,12 @@ const WIDE: f64 = 200.0;
 const DRIVE: usize = 1;
 /// The column of layers.
 const LAYER: usize = 2;
+/// The column of buffers.
+const BUFFER: usize = 3;
 /// How many columns are names.
 const NAMES: usize = 4;
+/// Between columns.
+const GAP: &str = "  ";
 
 struct Combination<'a> {
     workload: &'a Workload,
@@ -243,20 +247,31 @@ fn run_one(combination: &Combination<'_>, progress: &Progress) -> Result<Report>
 }
 
 /// A table whose columns are as wide as their contents: names on the left, numbers on the right.
-/// The drive is left out if there is only one.
+/// The drive is left out if there is only one. If the table is wider than a terminal, each workload
+/// has a line of its own before its rows.
 fn aligned(rows: &[[String; HEAD.len()]], several_drives: bool) -> String {
-    let mut text = String::new();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    for row in rows {
-        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            if column == DRIVE && !several_drives {
-                continue;
-            }
-            let gap = if column == 0 { "" } else { "  " };
+    let mut shown: Vec<usize> = (0..HEAD.len())
+        .filter(|&column| column != DRIVE || several_drives)
+        .collect();
+    let whole: usize = shown.iter().map(|&column| widths[column] + GAP.len()).sum();
+    let apart = whole - GAP.len() > crate::prose::COLUMNS;
+    if apart {
+        shown.remove(0);
+    }
+    let (mut text, mut workload) = (String::new(), "");
+    for (n, row) in rows.iter().enumerate() {
+        if apart && n > 0 && row[0] != workload {
+            workload = &row[0];
+            text += &format!("{workload}\n");
+        }
+        for (n, &column) in shown.iter().enumerate() {
+            let gap = if n == 0 && !apart { "" } else { GAP };
+            let (cell, width) = (&row[column], widths[column]);
             text += &match column < NAMES {
                 true => format!("{gap}{cell:<width$}"),
                 false => format!("{gap}{cell:>width$}"),
@@ -267,8 +282,8 @@ fn aligned(rows: &[[String; HEAD.len()]], several_drives: bool) -> String {
     text
 }
 
-/// Layers by their name alone where no two differ in their options alone; the lines that say which
-/// options the names stand for.
+/// Layers or buffers by their name alone where no two differ in their options alone; the lines that
+/// say which options the names stand for.
 fn shorter(rows: &mut [[String; HEAD.len()]], column: usize) -> String {
     let plain = |cell: &str| cell.split(':').next().unwrap_or("").to_owned();
     let mut whole: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -423,7 +438,7 @@ fn print_all(
         }
     }
     if table.len() > 1 {
-        let told = shorter(&mut table, LAYER);
+        let told = shorter(&mut table, LAYER) + &shorter(&mut table, BUFFER);
         text.push_str(&aligned(&table, several_drives));
         text.push_str(&told);
     }

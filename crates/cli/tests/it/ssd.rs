@@ -119,9 +119,9 @@ fn examples_run() {
     let compare = "compare a.spc uniform:count=20k,pages=2k --fold modulo --ftl page";
     let out = ssd(&folder, &compare);
     assert!(out.status.success(), "{}", stderr(&out));
-    // A head, a row for each, the layer's options, one note for both, and one for the trace's read
-    // of a new drive.
-    assert_eq!(stdout(&out).lines().count(), 6, "{}", stdout(&out));
+    // A head, each workload and its row, the layer's options, one note for both, and one for the
+    // trace's read of a new drive.
+    assert_eq!(stdout(&out).lines().count(), 8, "{}", stdout(&out));
     assert!(stdout(&out).contains("100.0 % asked for pages that nobody had written"));
     assert!(stdout(&out).contains("note: 2 of 2 runs: The run erased nothing"));
     let zipf = "zipf:writes=0.5,rate=1000,count=100k,pages=200k";
@@ -141,7 +141,7 @@ fn examples_run() {
         );
     }
     // The same summary as in `run`.
-    has(&stderr(&out), "requests    100000:");
+    has(&stderr(&out), "requests    100000; ");
 }
 
 /// The output of a run: rates, bytes as the host wrote them, the overlap of devices.
@@ -235,8 +235,8 @@ fn a_result_is_explained() {
     );
 }
 
-/// Rates come first. The columns of a comparison stay aligned under long names, and its picture has
-/// a bar for each run.
+/// Rates come first. The columns of a comparison stay aligned and fit a terminal under long names,
+/// and its picture has a bar for each run.
 #[test]
 fn a_comparison_is_aligned_and_drawn() {
     let folder = Scratch::new();
@@ -249,15 +249,23 @@ fn a_comparison_is_aligned_and_drawn() {
     let out = ssd(&folder, &args);
     assert!(out.status.success(), "{}", stderr(&out));
     let text = stdout(&out);
-    let table: Vec<&str> = text.lines().take(5).collect();
-    let wide = table[0].chars().count();
+    let (mut of, rows): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .take(7)
+        .partition(|line| !line.starts_with(' '));
+    of.retain(|line| !line.is_empty());
+    assert_eq!(of, loads, "{text}");
+    let wide = rows[0].chars().count();
+    assert!(wide <= 80, "{text}");
     assert!(
-        table.iter().all(|line| line.chars().count() == wide),
+        rows.iter().all(|line| line.chars().count() == wide),
         "{text}"
     );
-    let layer = table[0].find("layer").unwrap();
+    let buffer = rows[0].find("buffer").unwrap();
     assert!(
-        table[1..].iter().all(|line| &line[layer - 1..layer] == " "),
+        rows[1..]
+            .iter()
+            .all(|line| &line[buffer - 1..buffer] == " "),
         "{text}"
     );
     let svg = std::fs::read_to_string(folder.join("all.svg")).unwrap();
@@ -287,7 +295,7 @@ fn a_comparison_has_short_names_and_few_notes() {
     let profile = "--profile paper-1gb";
     let out = ssd(&folder, &format!("compare {loads} {parts} {profile}"));
     let text = stdout(&out);
-    assert!(text.lines().next().unwrap().len() < 100, "{text}");
+    assert!(text.lines().next().unwrap().len() <= 80, "{text}");
     has(&text, "\nbast: bast:log-blocks=16,victim=lru\n");
     let notes: Vec<&str> = text
         .lines()

@@ -210,16 +210,14 @@ impl fmt::Display for Summary {
         if let Some(format) = self.format {
             writeln!(f, "format      {format}, {}", self.compression)?;
         }
-        write!(
-            f,
-            "requests    {}: {} reads, {} writes",
-            mix.requests(),
-            mix.reads,
-            mix.writes
-        )?;
-        write!(f, ", {} trims, {} flushes; ", mix.trims, mix.flushes)?;
+        write!(f, "requests    {}; ", mix.requests())?;
         percent(f, mix.write_share())?;
         writeln!(f, " writes")?;
+        writeln!(
+            f,
+            "            {} reads, {} writes, {} trims, {} flushes",
+            mix.reads, mix.writes, mix.trims, mix.flushes
+        )?;
         write!(
             f,
             "bytes       {} read, {} written",

@@ -245,7 +245,8 @@ fn a_summary_tells_all() {
     let shown = summary.to_string();
     for part in [
         "format      spc, not compressed",
-        "requests    4: 2 reads, 2 writes, 0 trims, 0 flushes; 50.0 % writes",
+        "requests    4; 50.0 % writes",
+        "            2 reads, 2 writes, 0 trims, 0 flushes",
         "bytes       4.61 kB read, 8.29 kB written",
         "footprint   3 pages of 4096 B (12.29 kB)",
         "devices     2: 0 (2, 4.10 kB), 1 (2, 16.38 kB)",
