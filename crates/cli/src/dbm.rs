@@ -56,19 +56,34 @@ pub struct DbmArgs {
     command: Command,
 }
 
+/// A database as a whole.
 #[derive(Args, Debug)]
-struct Place {
+struct Whole {
     /// The database's file
     file: PathBuf,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// A table of a database.
+#[derive(Args, Debug)]
+struct Place {
+    #[command(flatten)]
+    whole: Whole,
     /// Table [default: main; all tables for dump]; put, load and bench create a missing table
     #[arg(long, short)]
     table: Option<String>,
     /// Keys and values are given and printed as hexadecimal digits
     #[arg(long)]
     hex: bool,
-    /// Print JSON lines
-    #[arg(long)]
-    json: bool,
+}
+
+impl std::ops::Deref for Place {
+    type Target = Whole;
+    fn deref(&self) -> &Whole {
+        &self.whole
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -144,7 +159,7 @@ enum Command {
     /// Lists the tables with their records
     #[command(after_help = "Examples:\n  \
         senko dbm tables data.db")]
-    Tables(Place),
+    Tables(Whole),
     /// Puts the records of a dump into their tables
     #[command(
         after_help = "JSON lines have the fields key and value, or key_hex, value_hex, key_base64, value_base64, and may have table. CSV has a first \
@@ -192,20 +207,20 @@ enum Command {
         senko dbm backup data.db copy.db")]
     Backup {
         #[command(flatten)]
-        place: Place,
+        whole: Whole,
         /// The new database; it is TO.part until it is complete
         to: PathBuf,
     },
     /// Writes a database again, without dead pages
     #[command(after_help = "Examples:\n  \
         senko dbm compact data.db")]
-    Compact(Place),
+    Compact(Whole),
     /// Saves every record that can be read into a new database, and lists what is lost
     #[command(after_help = "Examples:\n  \
         senko dbm repair data.db --to saved.db")]
     Repair {
         #[command(flatten)]
-        place: Place,
+        whole: Whole,
         /// The new database
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
@@ -213,11 +228,11 @@ enum Command {
     /// Checks every page and every long value, the superblocks, the checkpoint and the log
     #[command(after_help = "Examples:\n  \
         senko dbm verify data.db")]
-    Verify(Place),
+    Verify(Whole),
     /// Prints counts and sizes
     #[command(after_help = "Examples:\n  \
         senko dbm stats data.db --json")]
-    Stats(Place),
+    Stats(Whole),
     /// Measures: ascending keys of 4 bytes, values of 8
     #[command(after_help = "Examples:\n  \
         senko dbm bench /mnt/nvme/bench.db --transactions 10000 --records 100")]
@@ -247,7 +262,7 @@ pub fn main(args: &DbmArgs) -> ExitCode {
     }
 }
 
-impl Place {
+impl Whole {
     fn told(&self, error: &senko_dbm::DbmError) -> anyhow::Error {
         let (name, text) = (self.file.display().to_string(), error.to_string());
         if matches!(error, senko_dbm::DbmError::Foreign(_))
@@ -296,6 +311,12 @@ impl Place {
         Database::open(&self.file, self.options(create)).map_err(|error| self.told(&error))
     }
 
+    fn read(&self) -> Result<Database> {
+        Database::open_to_read(&self.file, Options::default()).map_err(|error| self.told(&error))
+    }
+}
+
+impl Place {
     /// The table's name.
     fn name(&self) -> &str {
         self.table.as_deref().unwrap_or(MAIN)
@@ -308,10 +329,6 @@ impl Place {
             bail!("a table's name has 1 to {MAX_TABLE_NAME_BYTES} bytes, not {bytes}");
         }
         Ok(())
-    }
-
-    fn read(&self) -> Result<Database> {
-        Database::open_to_read(&self.file, Options::default()).map_err(|error| self.told(&error))
     }
 
     fn found(&self, db: &Database) -> Result<Table> {
@@ -408,7 +425,7 @@ fn run(command: &Command) -> Result<bool> {
                 &mut out,
             )?
         }
-        Command::Tables(place) => tables(place, &mut out)?,
+        Command::Tables(whole) => tables(whole, &mut out)?,
         Command::Load {
             place,
             input,
@@ -422,29 +439,29 @@ fn run(command: &Command) -> Result<bool> {
             bulk::load(place, input, *format, batch, *drop_expiry, &mut out)?
         }
         Command::Dump { place, format, to } => bulk::dump(place, *format, to.as_deref(), &mut out)?,
-        Command::Backup { place, to } => copied(place, Some(to), &mut out, |progress| {
-            place
+        Command::Backup { whole, to } => copied(whole, Some(to), &mut out, |progress| {
+            whole
                 .read()?
                 .backup(to, progress)
-                .map_err(|e| place.told_of_copy(&e, to))
+                .map_err(|e| whole.told_of_copy(&e, to))
         })?,
-        Command::Compact(place) => copied(place, None, &mut out, |progress| {
-            Database::compact(&place.file, Options::default(), progress).map_err(|e| place.told(&e))
+        Command::Compact(whole) => copied(whole, None, &mut out, |progress| {
+            Database::compact(&whole.file, Options::default(), progress).map_err(|e| whole.told(&e))
         })?,
-        Command::Repair { place, to } => copied(place, Some(to), &mut out, |progress| {
-            match Database::open_to_read(&place.file, Options::default()) {
+        Command::Repair { whole, to } => copied(whole, Some(to), &mut out, |progress| {
+            match Database::open_to_read(&whole.file, Options::default()) {
                 Ok(db) => db.repair(to, progress),
                 // It does not open, for example because it has no checkpoint, or because its first
                 // pages are those of something else. Its other pages say whether it is a database.
                 Err(senko_dbm::DbmError::Damaged { .. } | senko_dbm::DbmError::Foreign(_)) => {
-                    Database::salvage(&place.file, to, progress)
+                    Database::salvage(&whole.file, to, progress)
                 }
                 Err(error) => Err(error),
             }
-            .map_err(|error| place.told_of_copy(&error, to))
+            .map_err(|error| whole.told_of_copy(&error, to))
         })?,
-        Command::Verify(place) => verify(place, &mut out)?,
-        Command::Stats(place) => stats(place, &mut out)?,
+        Command::Verify(whole) => verify(whole, &mut out)?,
+        Command::Stats(whole) => stats(whole, &mut out)?,
         Command::Bench {
             place,
             transactions,
@@ -544,13 +561,13 @@ fn range(
     Ok(true)
 }
 
-fn tables(place: &Place, out: &mut impl Write) -> Result<bool> {
-    let db = place.read()?;
+fn tables(whole: &Whole, out: &mut impl Write) -> Result<bool> {
+    let db = whole.read()?;
     let snapshot = db.snapshot();
     for table in db.tables() {
-        let records = snapshot.count(&table).map_err(|error| place.told(&error))?;
+        let records = snapshot.count(&table).map_err(|error| whole.told(&error))?;
         let name = table.name();
-        match place.json {
+        match whole.json {
             true => writeln!(out, "{}", json!({ "table": name, "records": records }))?,
             false => writeln!(out, "{records:>12}  {name}")?,
         }
@@ -560,13 +577,13 @@ fn tables(place: &Place, out: &mut impl Write) -> Result<bool> {
 
 /// Runs a copy, shows its progress, and prints what it copied. False if something is lost.
 fn copied(
-    place: &Place,
+    whole: &Whole,
     to: Option<&PathBuf>,
     out: &mut impl Write,
     work: impl FnOnce(&mut dyn FnMut(u64) -> bool) -> Result<CopyReport>,
 ) -> Result<bool> {
     stop_on_signals();
-    let all = place.read().map_or(0, |db| {
+    let all = whole.read().map_or(0, |db| {
         let snapshot = db.snapshot();
         let counts = db.tables().into_iter().map(|table| snapshot.count(&table));
         counts.map(|count| count.unwrap_or(0)).sum()
@@ -585,7 +602,7 @@ fn copied(
     for lost in &report.lost {
         let (from, to) = (shown(&lost.from), shown(&lost.to));
         let (table, why) = (&lost.table, lost.why.to_string());
-        if place.json {
+        if whole.json {
             let line = json!({ "lost": table, "from_hex": from, "to_hex": to, "missing": lost.missing, "why": why });
             writeln!(out, "{line}")?;
             continue;
@@ -603,7 +620,7 @@ fn copied(
         }
     }
     let (tables, records, bytes) = (report.tables, report.records, report.bytes);
-    if place.json {
+    if whole.json {
         writeln!(
             out,
             "{}",
@@ -622,10 +639,10 @@ fn copied(
     Ok(report.lost.is_empty())
 }
 
-fn verify(place: &Place, out: &mut impl Write) -> Result<bool> {
-    let report = place.read()?.verify().map_err(|error| place.told(&error))?;
+fn verify(whole: &Whole, out: &mut impl Write) -> Result<bool> {
+    let report = whole.read()?.verify().map_err(|error| whole.told(&error))?;
     let problems = report.problems.len();
-    if place.json {
+    if whole.json {
         let list: Vec<Value> = report
             .problems
             .iter()
@@ -655,8 +672,8 @@ fn verify(place: &Place, out: &mut impl Write) -> Result<bool> {
     Ok(problems == 0)
 }
 
-fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
-    let stats = place.read()?.stats();
+fn stats(whole: &Whole, out: &mut impl Write) -> Result<bool> {
+    let stats = whole.read()?.stats();
     let mut rows = vec![
         ("file_bytes", stats.file_bytes),
         ("live_bytes", stats.live_bytes),
@@ -677,7 +694,7 @@ fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
             stats.bytes_written as f64 / stats.bytes_put as f64,
         )
     });
-    if place.json {
+    if whole.json {
         let all: serde_json::Map<String, Value> = rows
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).into()))

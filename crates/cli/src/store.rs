@@ -29,7 +29,7 @@ use senko_workload::{SpecError, units};
 use serde_json::Value;
 
 use crate::process::Interrupted;
-use crate::units::{Bytes, some_bytes};
+use crate::units::{ByteRate, Bytes, some_bytes};
 
 /// Arguments of `senko store`.
 #[derive(Args, Debug)]
@@ -110,18 +110,6 @@ pub fn main(args: StoreArgs) -> ExitCode {
 /// A size on the command line.
 fn size(text: &str) -> Result<Bytes, SpecError> {
     units::size(text, 1).map(Bytes)
-}
-
-/// Bytes a second on the command line: `20m/s`, or with another time after the slash.
-fn bytes_a_second(text: &str) -> Result<Bytes, String> {
-    let (bytes, seconds) = units::byte_rate(text).map_err(|error| error.to_string())?;
-    match bytes / seconds.unwrap_or(1) {
-        0 => Err(
-            "with less than a byte a second nothing is compacted; without the option there is no limit"
-                .to_owned(),
-        ),
-        rate => Ok(Bytes(rate)),
-    }
 }
 
 /// A whole number from a range.
@@ -233,7 +221,8 @@ struct MakeArgs {
     /// Versions of a key to keep, for history and get --at [default: 1]
     #[arg(long, value_name = "N", value_parser = units::count::<u32>, help_heading = "A new store")]
     keep_versions: Option<u32>,
-    /// Larger values are stored outside logs and blocks [default: 512k]
+    /// Larger values are stored outside logs and blocks; with a small log also those above an
+    /// eighth of it [default: 512k]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "A new store")]
     inline_max: Option<Bytes>,
     /// The map in memory from a key to its block [default: static]
@@ -257,8 +246,8 @@ struct SpaceArgs {
     #[arg(long, value_name = "RATIO", value_parser = units::number, help_heading = "Space")]
     space_ratio: Option<f64>,
     /// Bytes a second that compaction may write while no write waits for it, such as 20m/s
-    #[arg(long, value_name = "RATE", value_parser = bytes_a_second, help_heading = "Space")]
-    compaction_rate: Option<Bytes>,
+    #[arg(long, value_name = "SIZE/TIME", help_heading = "Space")]
+    compaction_rate: Option<ByteRate>,
 }
 
 impl SpaceArgs {

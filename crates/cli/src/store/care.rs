@@ -23,7 +23,7 @@ const LISTED: usize = 100;
 /// Arguments of `senko store stats`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Counts of elements and bytes are from the last merge of the maps: an estimate if keys were overwritten since.\n\n\
+    after_help = "Counts of elements and bytes are from the last merge of the maps: an estimate if keys were overwritten since. A ratio is null while there is nothing to divide by.\n\n\
     Examples:\n  \
     senko store stats data.kv\n  \
     senko store stats data.kv --json | jq .dram_bytes_per_key"
@@ -49,19 +49,24 @@ fn settings(options: &Options) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Figures derived from the counts, as names and values; absent if there is nothing to divide by.
-fn derived(stats: &Stats) -> Vec<(&'static str, Value)> {
-    let mut out = Vec::new();
-    let mut ratio = |name, of: u64, by: u64| {
-        if by > 0 {
-            out.push((name, json!(of as f64 / by as f64)));
-        }
-    };
+/// Figures derived from the counts, as names and values; null if there is nothing to divide by.
+fn derived(stats: &Stats) -> [(&'static str, Value); 3] {
+    let ratio = |of: u64, by: u64| (by > 0).then(|| of as f64 / by as f64);
     let growing = stats.map_dram_bytes + stats.page_index_dram_bytes;
-    ratio("dram_bytes_per_key", growing, stats.live_elements);
-    ratio("used_over_live_bytes", stats.block_bytes, stats.live_bytes);
-    ratio("written_over_put", stats.bytes_written, stats.bytes_put);
-    out
+    [
+        (
+            "dram_bytes_per_key",
+            json!(ratio(growing, stats.live_elements)),
+        ),
+        (
+            "used_over_live_bytes",
+            json!(ratio(stats.block_bytes, stats.live_bytes)),
+        ),
+        (
+            "written_over_put",
+            json!(ratio(stats.bytes_written, stats.bytes_put)),
+        ),
+    ]
 }
 
 /// Settings, counts and derived figures, in the order in which they are printed.
@@ -113,7 +118,7 @@ pub fn stats(args: &StatsArgs) -> Result<bool> {
             .collect();
         writeln!(out, "{}", Value::Object(object))?;
     } else {
-        for (name, value) in fields {
+        for (name, value) in fields.filter(|(_, value)| !value.is_null()) {
             let text = match (value.as_u64(), value.as_f64(), value.as_str()) {
                 (Some(bytes), ..) if name.contains("bytes") || name == "inline_max" => {
                     format!("{bytes} ({})", show_size(bytes))

@@ -134,6 +134,24 @@ fn file_blocks(file: &std::fs::Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(file)
 }
 
+/// A new store that did not fit said that all was in use, where nothing was.
+#[test]
+fn a_new_store_that_does_not_fit_says_what_may() {
+    let Some(small) = Tmpfs::new(24) else {
+        return;
+    };
+    let refused = store(&small.0, "put s.kv a b");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    has(&said, "a log of 64 MiB ");
+    has(&said, "(--log-size)");
+    done(&small.0, "put s.kv a b --log-size 1m --block-size 1m");
+    let plain = store(&small.0, "put s.kv a b --compaction-rate 20m");
+    let said = String::from_utf8_lossy(&plain.stderr).into_owned();
+    assert_eq!(plain.status.code(), Some(2), "{said}");
+    has(&said, "\"20m\" is not a rate of a byte a second or more");
+}
+
 /// On a full tmpfs of 64 MiB, deletes used to stop after 17,000 of 60,480 keys, and `compact`
 /// failed. The same happened when other files took the rest of the file system, including the space
 /// that the store had given back.

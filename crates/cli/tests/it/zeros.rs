@@ -26,8 +26,8 @@ fn a_senseless_zero_is_refused_and_leaves_nothing_behind() {
 fn zeros_that_were_taken_are_refused() {
     let folder = Scratch::new();
     for (args, told) in rows! {
-        "store put new.kv k v --compaction-rate 0", "without the option there is no limit";
-        "store put new.kv k v --compaction-rate 1/day", "without the option there is no limit";
+        "store put new.kv k v --compaction-rate 0", "not a rate of a byte a second or more";
+        "store put new.kv k v --compaction-rate 1/day", "not a rate of a byte a second or more";
         "store put new.kv k v --log-size 0", "it must be at least 1 byte";
         "store scan new.kv --limit 0",
             "it must be at least 1; without the option there is no limit";

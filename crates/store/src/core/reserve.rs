@@ -250,7 +250,14 @@ impl Core {
 
     /// The error of a write without space.
     pub fn full(&self) -> StoreError {
-        StoreError::NoSpace("all but what deletes and compaction need is in use".to_owned())
+        let ledger = self.ledger(&self.current());
+        StoreError::NoSpace(match ledger.all_blocks {
+            0 => format!(
+                "a log of {} MiB and the blocks that it becomes do not fit; a store with a smaller one (--log-size) may",
+                ledger.log_bytes >> 20
+            ),
+            _ => "all but what deletes and compaction need is in use".to_owned(),
+        })
     }
 
     /// The longest element, as far as it is known: a part of a piece of free space that is shorter
