@@ -162,8 +162,8 @@ def test_many_readers_that_take_little_at_a_time(senko, count, size, take):
         for n in range(count):
             sock = socket.socket()
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * take)
-            # As over a network. With the loopback's segments the kernel lets each socket send 2.6 MB
-            # ahead, and runs out of memory for all connections of the machine.
+            # As over a network. With the loopback's segments the kernel lets each socket send 2.6
+            # MB ahead, and runs out of memory for all connections of the machine.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
             sock.settimeout(300)
             sock.connect(server.address)

@@ -44,8 +44,8 @@ impl Drop for Scratch {
 }
 
 /// How long a client waits for bytes: a test must not fail because the machine or its disk is busy,
-/// and a hang is noticed soon enough. A disk that much is written to has kept reads waiting for more
-/// than two minutes.
+/// and a hang is noticed soon enough. Two minutes were too short once, beside tests that filled
+/// disk and network.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 /// As `Settings::patience`, for tests in which no device may be taken out of use.
 pub const DEVICE_PATIENCE: u32 = 20;
