@@ -84,6 +84,7 @@ One test alone: cargo test -p senko_cache --test it model::all_that_fits_flash_i
 
 /// The model tests run so many times their usual seeds.
 const FACTOR: &str = "SENKO_TEST_FACTOR";
+/// That of the whole tests: CI runs often.
 const UNIT_FACTOR: &str = "0.5";
 /// That of a quick run.
 const QUICK_FACTOR: &str = "0.1";
@@ -376,8 +377,8 @@ fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
         command.current_dir(&test.folder);
         with_threads(&mut command);
         if std::env::var_os(FACTOR).is_none() {
-            let factor = [UNIT_FACTOR, QUICK_FACTOR][usize::from(workspace.quick)];
-            command.env(FACTOR, factor);
+            let quick = workspace.quick;
+            command.env(FACTOR, if quick { QUICK_FACTOR } else { UNIT_FACTOR });
         }
         run::show_for(&mut command, PROGRAM_PATIENCE)
     })

@@ -350,3 +350,25 @@ fn long_values_are_loaded() {
     }
     assert_eq!(dump(folder, "x.db"), dump(folder, "y.db"));
 }
+
+/// `backup --table one` copied all tables: options that do nothing are refused.
+#[test]
+fn commands_of_a_whole_database_take_no_table() {
+    let folder = Scratch::new();
+    done(folder.path(), SENKO, "dbm put x.db k v", b"");
+    for command in [
+        "backup x.db y.db",
+        "compact x.db",
+        "verify x.db",
+        "stats x.db",
+    ] {
+        for option in ["--table one", "--hex"] {
+            let args = format!("dbm {command} {option}");
+            let output = go(folder.path(), SENKO, &args, b"");
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{args}: {told}");
+            assert!(told.contains("unexpected argument"), "{args}: {told}");
+        }
+    }
+    assert!(!folder.join("y.db").exists());
+}

@@ -144,7 +144,7 @@ fn a_new_store_that_does_not_fit_says_what_may() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     has(&said, "a log of 64 MiB ");
-    has(&said, "(--log-size)");
+    has(&said, "smaller logs");
     done(&small.0, "put s.kv a b --log-size 1m --block-size 1m");
     let plain = store(&small.0, "put s.kv a b --compaction-rate 20m");
     let said = String::from_utf8_lossy(&plain.stderr).into_owned();

@@ -508,8 +508,8 @@ impl DataDir {
 }
 
 impl Drop for DataDir {
-    /// Shared memory that no start can use goes: that of a start that made it and never served, and
-    /// that of a directory whose superblock was removed.
+    /// Removes shared memory that no start can use. Either this start made it and never served, or
+    /// the superblock was removed.
     fn drop(&mut self) {
         let unused = !self.begun.load(Ordering::Relaxed) && self.from != From::Memory;
         if unused || self.device.is_removed() {

@@ -253,7 +253,7 @@ impl Core {
         let ledger = self.ledger(&self.current());
         StoreError::NoSpace(match ledger.all_blocks {
             0 => format!(
-                "a log of {} MiB and the blocks that it becomes do not fit; a store with a smaller one (--log-size) may",
+                "a log of {} MiB and the blocks that it becomes do not fit; a store with smaller logs needs less",
                 ledger.log_bytes >> 20
             ),
             _ => "all but what deletes and compaction need is in use".to_owned(),
