@@ -65,7 +65,7 @@ typedef struct senko_options {
     uint64_t cache_bytes;         /* DRAM for pages */
     uint64_t transaction_bytes;   /* what a transaction may hold */
     uint64_t log_bytes;           /* of log, after which a checkpoint is due */
-    uint64_t max_bytes;           /* of the file; 0: all that the file system has */
+    uint64_t max_bytes;           /* of the file, at least 196608; 0: all that the file system has */
     uint64_t max_snapshot_age_ms; /* older ones end when their space is needed; 0: none does */
 } senko_options;
 

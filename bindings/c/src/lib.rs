@@ -21,7 +21,7 @@ pub use transaction::*;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use failure::Failure;
+use failure::{Failure, TOOLONG};
 
 const VERSION: &CStr = c"0.1.0";
 
@@ -53,8 +53,12 @@ impl Val {
         if val.size == 0 {
             return Ok(&[]);
         }
-        if val.data.is_null() || isize::try_from(val.size).is_err() {
+        if val.data.is_null() {
             return Err(Failure::invalid("a key or value has a size and no bytes"));
+        }
+        if isize::try_from(val.size).is_err() {
+            let text = format!("a key or value cannot have {} bytes", val.size);
+            return Err(Failure::with(TOOLONG, text));
         }
         // SAFETY: the caller's promise.
         Ok(unsafe { std::slice::from_raw_parts(val.data.cast(), val.size) })

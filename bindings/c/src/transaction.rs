@@ -317,6 +317,9 @@ pub unsafe extern "C" fn senko_put(
             0 => txn.write(table, |tx, table| tx.put(table, key, value)),
             NOOVERWRITE => txn.write(table, |tx, table| tx.insert(table, key, value)),
             APPEND => txn.write(table, |tx, table| tx.append(table, key, value)),
+            flags if flags == NOOVERWRITE | APPEND => Err(Failure::invalid(
+                "SENKO_APPEND refuses every key that is there; give it without SENKO_NOOVERWRITE",
+            )),
             _ => Err(Failure::invalid(format!(
                 "the flags {flags:#x} are not known"
             ))),

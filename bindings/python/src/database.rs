@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ use crate::bytes;
 use crate::failure::{closed, error, exception, of_opening};
 use crate::guard::{Of, Owned};
 use crate::interrupt::interruptible;
-use crate::opened::{Known, Opened, Shared};
+use crate::opened::Shared;
 use crate::reads::{InOrder, Ordered, Source};
 use crate::snapshot::Snapshot;
 use crate::transaction::{self, Transaction};
@@ -37,26 +37,21 @@ pub struct Database {
     view: Arc<View>,
 }
 
-/// A table by its name, and the durability that its writes wait for.
+/// A table, and the durability that its writes wait for.
 struct View {
     shared: Arc<Shared>,
-    table: Arc<str>,
-    known: Known,
+    table: Table,
     durability: Durability,
 }
 
 impl Source for View {
     fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
-        let get = |opened: &Opened| opened.db.get(&opened.table(&self.table)?, key);
-        self.shared.on(py, get)
+        self.shared.on(py, |db| db.get(&self.table, key))
     }
 
     fn bytes<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let make = |value: &[u8]| PyBytes::new(py, value);
-        match self
-            .shared
-            .get_cached(&self.table, &self.known, key, make)?
-        {
+        match self.shared.get_cached(&self.table, key, make)? {
             Cached::Found(value) => Ok(Some(value)),
             Cached::Absent => Ok(None),
             Cached::Unknown => Ok(self.value(py, key)?.map(|value| make(&value))),
@@ -66,8 +61,8 @@ impl Source for View {
 
 impl InOrder for View {
     fn state(&self, py: Python<'_>) -> PyResult<(senko_dbm::Snapshot, Table)> {
-        let state = |opened: &Opened| Ok((opened.db.snapshot(), opened.table(&self.table)?));
-        self.shared.on(py, state)
+        let state = self.shared.on(py, |db| Ok(db.snapshot()))?;
+        Ok((state, self.table.clone()))
     }
 }
 
@@ -78,10 +73,8 @@ impl View {
         py: Python<'_>,
         mut work: impl FnMut(&mut senko_dbm::Transaction, &Table) -> Result<T, DbmError> + Send,
     ) -> PyResult<T> {
-        self.shared.write(py, |opened| {
-            let table = opened.table(&self.table)?;
-            opened.db.run(self.durability, |tx| work(tx, &table))
-        })
+        let once = |tx: &mut senko_dbm::Transaction| work(tx, &self.table);
+        self.shared.write(py, |db| db.run(self.durability, once))
     }
 }
 
@@ -114,11 +107,11 @@ fn open(
     path: &std::path::Path,
     flag: char,
     options: Options,
-) -> Result<senko_dbm::Database, DbmError> {
+) -> Result<(senko_dbm::Database, Table), DbmError> {
     if flag == 'r' {
         let db = senko_dbm::Database::open_to_read(path, options)?;
-        db.table(MAIN)?;
-        return Ok(db);
+        let table = db.table(MAIN)?;
+        return Ok((db, table));
     }
     let mut opened = senko_dbm::Database::open(path, options.clone());
     let unusable = |error: &DbmError| {
@@ -146,10 +139,11 @@ fn open(
         }
     }
     // One that is there need not be durable before a commit is.
-    if let Err(DbmError::NoTable(_)) = db.table(MAIN) {
-        db.create_table(MAIN)?;
-    }
-    Ok(db)
+    let table = match db.table(MAIN) {
+        Err(DbmError::NoTable(_)) => db.create_table(MAIN)?,
+        found => found?,
+    };
+    Ok((db, table))
 }
 
 #[pymethods]
@@ -178,16 +172,16 @@ impl Database {
         let options = options(create, mode, cache_bytes, transaction_bytes);
         let place = path.clone();
         let db = interruptible(py, None, move |_| open(&place, kind, options))?;
-        let db = db.map_err(|failure| of_opening(failure, &path))?;
+        let (db, table) = db.map_err(|failure| of_opening(failure, &path))?;
         let shared = Arc::new(Shared {
-            db: Owned::new(Of::Database, RwLock::new(Some(Opened::new(db)))),
+            db: Owned::new(Of::Database, RwLock::new(Some(db))),
             path,
             writes: kind != 'r',
         });
         if shared.writes {
             at_exit::add(&shared);
         }
-        Ok(Database::of(shared, MAIN, durability))
+        Ok(Database::of(shared, table, durability))
     }
 
     fn __setitem__(
@@ -249,16 +243,15 @@ impl Database {
     /// Removes every record, in one transaction.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let (table, durability) = (self.view.table.clone(), self.view.durability);
-        self.view.shared.write_long(py, move |opened| {
-            let table = opened.table(&table)?;
-            opened.db.run(durability, |tx| tx.clear(&table))
-        })
+        self.view
+            .shared
+            .write_long(py, move |db| db.run(durability, |tx| tx.clear(&table)))
     }
 
     /// Returns when everything committed is on the device.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         match self.view.shared.writes {
-            true => self.view.shared.write_long(py, |opened| opened.db.sync()),
+            true => self.view.shared.write_long(py, senko_dbm::Database::sync),
             false => self.view.shared.on(py, |_| Ok(())),
         }
     }
@@ -268,19 +261,19 @@ impl Database {
     /// ended.
     fn reorganize(&self, py: Python<'_>) -> PyResult<()> {
         self.view.shared.check_writes()?;
-        let held = self.view.shared.alone(py, |opened, stop| {
-            let Some(opened) = opened else {
+        let held = self.view.shared.alone(py, |db, stop| {
+            let Some(db) = db else {
                 return Ok(None);
             };
             // A concurrent checkpoint has its own snapshot. After a full one no other is due:
             // nobody writes meanwhile.
-            match opened.db.checkpoint() {
+            match db.checkpoint() {
                 Err(DbmError::NoSpace(_)) => {}
                 done => done?,
             }
-            let held = opened.db.stats().open_snapshots;
+            let held = db.stats().open_snapshots;
             if held == 0 {
-                opened.reorganize(|_| !stop.load(Ordering::Relaxed))?;
+                db.reorganize(|_| !stop.load(Ordering::Relaxed))?;
             }
             Ok(Some(held))
         })?;
@@ -297,7 +290,7 @@ impl Database {
     /// number of tables and records, and the bytes of keys and values.
     fn backup<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
         // A copy needs no lock: a handle of the engine keeps the database open.
-        let db = self.view.shared.on(py, |opened| Ok(opened.db.clone()))?;
+        let db = self.view.shared.on(py, |db| Ok(db.clone()))?;
         let work = move |stop: &'static std::sync::atomic::AtomicBool| {
             db.backup(&path, |_| !stop.load(Ordering::Relaxed))
         };
@@ -315,8 +308,8 @@ impl Database {
 
     /// Closes the database for all of its tables. Does nothing if it is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.view.shared.alone(py, |opened, _| {
-            opened.take().map_or(Ok(()), |opened| opened.db.close())
+        self.view.shared.alone(py, |db, _| {
+            db.take().map_or(Ok(()), senko_dbm::Database::close)
         })
     }
 
@@ -331,17 +324,20 @@ impl Database {
         let name = arguments::text("name", name)?;
         let create = arguments::truth("create", create)?;
         let shared = &self.view.shared;
-        if create {
-            shared.write(py, |opened| opened.db.create_table(name).map(drop))?;
-        }
-        shared.find(py, name)?;
-        Py::new(py, Database::of(shared.clone(), name, self.view.durability))
+        let table = match create {
+            true => shared.write(py, |db| db.create_table(name))?,
+            false => shared.find(py, name)?,
+        };
+        Py::new(
+            py,
+            Database::of(shared.clone(), table, self.view.durability),
+        )
     }
 
     /// The names of the tables.
     fn tables(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.view.shared.on(py, |opened| {
-            let tables = opened.db.tables();
+        self.view.shared.on(py, |db| {
+            let tables = db.tables();
             Ok(tables.iter().map(|t| t.name().to_owned()).collect())
         })
     }
@@ -354,11 +350,9 @@ impl Database {
             return Err(PyValueError::new_err(text));
         }
         let name = name.to_owned();
-        self.view.shared.write_long(py, move |opened| {
-            let table = opened.db.table(&name)?;
-            let mut tables = opened.tables.lock().unwrap_or_else(PoisonError::into_inner);
-            tables.retain(|table| table.name() != name);
-            opened.db.drop_table(&table)
+        self.view.shared.write_long(py, move |db| {
+            let table = db.table(&name)?;
+            db.drop_table(&table)
         })
     }
 
@@ -376,13 +370,11 @@ impl Database {
         durability: Argument<'_, '_>,
     ) -> PyResult<Py<Transaction>> {
         let durability = durability.map_or(Ok(self.view.durability), durability_of)?;
-        let (tx, table) = self.view.shared.write(py, |opened| {
-            Ok((opened.db.begin(), opened.table(&self.view.table)?))
-        })?;
+        let tx = self.view.shared.write(py, |db| Ok(db.begin()))?;
         let running = Arc::new(Owned::new(Of::Database, Mutex::new(Some(tx))));
         let view = transaction::View {
             running,
-            table,
+            table: self.view.table.clone(),
             shared: self.view.shared.clone(),
             durability,
         };
@@ -392,7 +384,7 @@ impl Database {
     /// Counts of the database: bytes of the file, bytes put, written and given back since it was
     /// made, commits, conflicts, page reads, open snapshots.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.view.shared.on(py, |opened| Ok(opened.db.stats()))?;
+        let stats = self.view.shared.on(py, |db| Ok(db.stats()))?;
         let dict = PyDict::new(py);
         dict.set_item("file_bytes", stats.file_bytes)?;
         dict.set_item("live_bytes", stats.live_bytes)?;
@@ -411,7 +403,7 @@ impl Database {
     }
 
     fn __repr__(&self) -> String {
-        let (path, table) = (self.view.shared.path.display(), &self.view.table);
+        let (path, table) = (self.view.shared.path.display(), self.view.table.name());
         format!("<senko_flash.dbm database {path}, table {table}>")
     }
 }
@@ -419,13 +411,12 @@ impl Database {
 impl Database {
     fn of(
         shared: Arc<Shared>,
-        table: &str,
+        table: Table,
         durability: Durability,
     ) -> PyClassInitializer<Database> {
         let view = Arc::new(View {
             shared,
-            table: table.into(),
-            known: Known::new(),
+            table,
             durability,
         });
         Ordered::of(view.clone()).add_subclass(Database { view })

@@ -387,23 +387,18 @@ impl Database {
     /// # Errors
     /// [`DbmError::NoTable`].
     pub fn table(&self, name: &str) -> Result<Table, DbmError> {
-        self.tables()
-            .into_iter()
-            .find(|table| *table.name == *name)
+        let catalogue = self.core().readers.catalogue();
+        let found = catalogue.iter().find(|info| *info.name == *name);
+        found
+            .map(Table::of)
             .ok_or_else(|| DbmError::NoTable(name.to_owned()))
     }
 
     /// All tables.
     pub fn tables(&self) -> Vec<Table> {
         let catalogue = self.core().readers.catalogue();
-        let mut tables: Vec<Table> = catalogue
-            .iter()
-            .map(|info| Table {
-                id: info.id,
-                name: Arc::clone(&info.name),
-            })
-            .collect();
-        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut tables: Vec<Table> = catalogue.iter().map(Table::of).collect();
+        tables.sort_by(|a, b| a.name().cmp(b.name()));
         tables
     }
 
@@ -421,10 +416,11 @@ impl Database {
     /// ```
     pub fn drop_table(&self, table: &Table) -> Result<(), DbmError> {
         loop {
-            if !self.tables().contains(table) {
-                return Err(DbmError::NoTable(table.name.to_string()));
-            }
-            match self.change_table(TableChange::Drop { id: table.id }) {
+            let catalogue = self.core().readers.catalogue();
+            let Some(info) = table.find(&catalogue) else {
+                return Err(DbmError::NoTable(table.name().to_owned()));
+            };
+            match self.change_table(TableChange::Drop { id: info.id }) {
                 Err(DbmError::Conflict) => {}
                 done => return done,
             }

@@ -22,7 +22,7 @@ use crate::disk::tail::{self, Half};
 use crate::disk::wear::Wear;
 use crate::error::DbmError;
 use crate::open::catch_up::catch_up;
-use crate::options::Options;
+use crate::options::{LEAST_BYTES, Options};
 use crate::pages::Pages;
 use crate::pages::mapping::{Ids, Version};
 use crate::records::blob::BlobIds;
@@ -37,6 +37,8 @@ use crate::writer::dirty::Began;
 /// Pages of a new database: the superblock's segment, the log's first segment, and the one after
 /// it.
 pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;
+
+const _: () = assert!(FIRST_PAGES * PAGE_SIZE as u64 == LEAST_BYTES);
 
 /// The last page of the first segment: it has nothing.
 const LAST: u64 = SEGMENT - 1;

@@ -57,7 +57,8 @@ pub struct Options {
     /// records. At least 256 KiB. A larger value means a longer recovery, larger files and fewer
     /// writes.
     pub log_bytes: u64,
-    /// The most bytes of the file; `None`: as many as the file system gives.
+    /// The most bytes of the file, at least 192 KiB; `None`: as many as the file system gives. A
+    /// file that is larger already does not grow.
     pub max_bytes: Option<u64>,
     /// Snapshots older than this are ended when the next checkpoint begins. `None`: they hold their
     /// space as long as they are open.
@@ -130,12 +131,18 @@ impl Options {
                 self.log_bytes
             ));
         }
+        if let Some(most) = self.max_bytes.filter(|most| *most < LEAST_BYTES) {
+            return invalid(format!("max_bytes is at least {LEAST_BYTES}, not {most}"));
+        }
         if self.threads > 1 {
             return invalid(format!("threads is 0 or 1, not {}", self.threads));
         }
         Ok(self)
     }
 }
+
+/// The bytes of an empty database.
+pub(crate) const LEAST_BYTES: u64 = 192 << 10;
 
 /// What a commit waits for.
 ///

@@ -2,6 +2,7 @@
 /* What is wrong is told by a number and a sentence, and loses nothing. */
 #include "check.h"
 
+#include <stdint.h>
 #include <unistd.h>
 
 static void zero(senko_options *options, unsigned flags)
@@ -118,6 +119,12 @@ int main(int argc, char **argv)
     IS(senko_put(txn, table, &k, &v, 0), EINVAL);
     k = val("k");
     IS(senko_put(txn, table, &k, &v, 0x100), EINVAL);
+    IS(senko_put(txn, table, &k, &v, SENKO_APPEND | SENKO_NOOVERWRITE), EINVAL);
+    CHECK(strstr(senko_message(), "SENKO_APPEND") != NULL);
+    /* More bytes than any object has: the sentence used to say that there were none. */
+    k.size = (size_t)PTRDIFF_MAX + 1;
+    IS(senko_put(txn, table, &k, &v, 0), SENKO_TOOLONG);
+    k = val("k");
     IS(senko_put(txn, 99, &k, &v, 0), SENKO_NOTABLE);
     IS(senko_get(txn, table, &k, NULL), SENKO_NOTFOUND);
     IS(senko_get(NULL, table, &k, &v), EINVAL);
@@ -157,13 +164,21 @@ int main(int argc, char **argv)
     OK(senko_open(path, &options, &db));
     OK(senko_table_open(db, "t", 0, &table));
     IS(senko_table_open(db, "new", SENKO_CREATE, &table), SENKO_READONLY);
+    /* Its puts used to succeed, and only the commit failed. */
     OK(senko_begin(db, 0, &txn));
-    OK(senko_put(txn, table, &k, &v, 0));
-    IS(senko_commit(txn, SENKO_SYNCED), SENKO_READONLY);
+    IS(senko_put(txn, table, &k, &v, 0), SENKO_READONLY);
+    IS(senko_put(txn, table, &k, &v, SENKO_APPEND), SENKO_READONLY);
+    IS(senko_delete(txn, table, &k), SENKO_READONLY);
+    IS(senko_delete_range(txn, table, NULL, NULL), SENKO_READONLY);
+    OK(senko_get(txn, table, &k, &found));
+    OK(senko_commit(txn, SENKO_SYNCED));
     OK(senko_close(db));
 
-    /* A small limit, and a file that may not grow. */
+    /* A small limit, and a file that may not grow. One without room for anything used to grow. */
     zero(&options, SENKO_CREATE);
+    options.max_bytes = (192 << 10) - 1;
+    IS(senko_open(in_folder(argv, "small.db"), &options, &db), EINVAL);
+    CHECK(strstr(senko_message(), "196608") != NULL && access(in_folder(argv, "small.db"), F_OK) != 0);
     options.transaction_bytes = 10000;
     options.max_bytes = 1 << 20;
     OK(senko_open(path, &options, &db));

@@ -53,6 +53,52 @@ static void put(senko_db *db, senko_table table, const char *key, const char *va
     OK(senko_commit(txn, SENKO_SYNCED));
 }
 
+static senko_db *with_tables(const char *path, const char *const *names)
+{
+    senko_db *db;
+    senko_table table;
+    OK(senko_open(path, NULL, &db));
+    for (; *names != NULL; names++) {
+        OK(senko_table_open(db, *names, SENKO_CREATE, &table));
+        put(db, table, "key", *names);
+    }
+    return db;
+}
+
+static void holds(senko_db *db, senko_table table, const char *value)
+{
+    senko_txn *txn;
+    senko_val k = val("key"), v;
+    OK(senko_begin(db, SENKO_RDONLY, &txn));
+    OK(senko_get(txn, table, &k, &v));
+    CHECK(is(v, value));
+    senko_abort(txn);
+}
+
+/* As `senko dbm compact` does it. A table used to become that of its number in the new file. */
+static void another_file_gets_the_name(char **argv)
+{
+    char path[4096], new[4096];
+    senko_db *db, *reader;
+    senko_table users, passwords;
+    senko_options options = {.size = sizeof options, .flags = SENKO_RDONLY};
+    snprintf(path, sizeof path, "%s/named.db", argv[1]);
+    snprintf(new, sizeof new, "%s/new.db", argv[1]);
+    db = with_tables(path, (const char *[]){"users", "passwords", NULL});
+    OK(senko_close(db));
+    OK(senko_open(path, &options, &reader));
+    OK(senko_table_open(reader, "users", 0, &users));
+    OK(senko_table_open(reader, "passwords", 0, &passwords));
+    db = with_tables(new, (const char *[]){"passwords", "users", NULL});
+    OK(senko_close(db));
+    CHECK(rename(new, path) == 0);
+    holds(reader, users, "users");
+    OK(senko_refresh(reader));
+    holds(reader, users, "users");
+    holds(reader, passwords, "passwords");
+    OK(senko_close(reader));
+}
+
 static void cursor(senko_db *db, senko_table table, unsigned flags)
 {
     senko_txn *txn;
@@ -277,6 +323,8 @@ int main(int argc, char **argv)
     OK(senko_table_drop(db, other));
     IS(senko_table_drop(db, other), SENKO_NOTABLE);
     IS(senko_count(db, other, &count), SENKO_NOTABLE);
+
+    another_file_gets_the_name(argv);
 
     senko_abort(NULL);
     senko_cursor_close(NULL);

@@ -256,6 +256,31 @@ impl WriteSet {
         self.ranges.add(range);
     }
 
+    /// The same writes to other tables: for each number, the new one. No two become one.
+    pub fn renumber(self, numbers: &[(u32, u32)]) -> WriteSet {
+        if numbers.iter().all(|(old, new)| old == new) {
+            return self;
+        }
+        let new = |old: u32| {
+            let found = numbers.iter().find(|(of, _)| *of == old);
+            found.map_or(old, |(_, new)| *new)
+        };
+        let mut renumbered = WriteSet::default();
+        // Before the keys (WRITESET-2).
+        for (table, (from, to)) in self.ranges.iter() {
+            renumbered.ranges.add(Range {
+                table: new(table),
+                from: from.to_vec(),
+                to: to.map(<[u8]>::to_vec),
+            });
+        }
+        for op in self.chunks.iter().flatten().chain(&self.last) {
+            let value = op.value.map(|value| value.of(&self.arena));
+            renumbered.write(new(op.table), op.key.of(&self.arena), value);
+        }
+        renumbered
+    }
+
     /// Remembers ranges without a record (VIEW-1).
     pub fn note_empty(&mut self, ranges: Vec<Range>) {
         ranges.into_iter().for_each(|range| self.empty.add(range));

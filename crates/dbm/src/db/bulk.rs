@@ -26,8 +26,10 @@ const LOAD: usize = 1 << 20;
 /// ```
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// With the numbers of `tables`.
     writes: WriteSet,
-    tables: Vec<Table>,
+    /// Each name once, with a number that no other has.
+    tables: Vec<(u32, Table)>,
 }
 
 impl Batch {
@@ -41,10 +43,17 @@ impl Batch {
         self.writes.is_empty()
     }
 
-    fn of(&mut self, table: &Table) {
-        if self.tables.last() != Some(table) && !self.tables.contains(table) {
-            self.tables.push(table.clone());
+    /// The number of a table in this batch: the one that its database most likely has for it.
+    fn number(&mut self, table: &Table) -> u32 {
+        let known = self.tables.iter().rev().find(|(_, known)| known == table);
+        if let Some((number, _)) = known {
+            return *number;
         }
+        let is_free = |number: &u32| self.tables.iter().all(|(taken, _)| taken != number);
+        let number = std::iter::once(table.number()).chain(0..).find(is_free);
+        let number = number.unwrap_or_default();
+        self.tables.push((number, table.clone()));
+        number
     }
 
     /// Writes a record, whether the key exists or not.
@@ -53,28 +62,28 @@ impl Batch {
     /// The key or value is too long.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
         check_record(key, value)?;
-        self.of(table);
-        self.writes.write(table.id, key, Some(value));
+        let number = self.number(table);
+        self.writes.write(number, key, Some(value));
         Ok(())
     }
 
     /// Deletes a key, if it exists.
     pub fn delete(&mut self, table: &Table, key: &[u8]) {
         if key.len() <= crate::MAX_KEY_BYTES {
-            self.of(table);
-            self.writes.write(table.id, key, None);
+            let number = self.number(table);
+            self.writes.write(number, key, None);
         }
     }
 
     /// Deletes the keys from `from` up to (not including) `to`, or all later ones. Later puts of
     /// the batch stay.
     pub fn delete_range(&mut self, table: &Table, from: &[u8], to: Option<&[u8]>) {
-        self.of(table);
-        self.writes.delete_range(Range {
-            table: table.id,
+        let range = Range {
+            table: self.number(table),
             from: from.to_vec(),
             to: to.map(<[u8]>::to_vec),
-        });
+        };
+        self.writes.delete_range(range);
     }
 }
 
@@ -82,7 +91,7 @@ impl Database {
     /// Commits a batch: all of it or nothing.
     ///
     /// # Errors
-    /// [`DbmError::NoTable`] if one of its tables was dropped, the limit of a transaction, and the
+    /// [`DbmError::NoTable`] if one of its tables is not there, the limit of a transaction, and the
     /// errors of a commit except a conflict.
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<(), DbmError> {
         let limit = self.core().options.transaction_bytes;
@@ -90,31 +99,28 @@ impl Database {
         if bytes > limit {
             return Err(DbmError::TransactionTooLarge { bytes, limit });
         }
-        match self.commit_writes(batch.writes, &batch.tables, durability) {
+        let tables = batch.tables.clone();
+        match self.commit_batch(batch, durability) {
             // It read nothing, so this means that a table was dropped since its snapshot.
             Err(DbmError::Conflict) => {
-                let now = self.tables();
-                let gone = batch.tables.iter().find(|table| !now.contains(table));
-                let gone = gone.or(batch.tables.first());
-                let name = gone.map_or(String::new(), |table| table.name().to_owned());
+                let now = self.core().readers.catalogue();
+                let gone = tables.iter().find(|(_, table)| table.find(&now).is_none());
+                let gone = gone.or(tables.first());
+                let name = gone.map_or(String::new(), |(_, table)| table.name().to_owned());
                 Err(DbmError::NoTable(name))
             }
             done => done,
         }
     }
 
-    fn commit_writes(
-        &self,
-        writes: WriteSet,
-        tables: &[Table],
-        durability: Durability,
-    ) -> Result<(), DbmError> {
+    fn commit_batch(&self, batch: Batch, durability: Durability) -> Result<(), DbmError> {
         let mut snapshot = Snapshot::new(self.core().see(true));
-        for table in tables {
-            snapshot.info(table)?;
+        let mut numbers = Vec::with_capacity(batch.tables.len());
+        for (number, table) in &batch.tables {
+            numbers.push((*number, snapshot.info(table)?.id));
         }
         let mut work = Work {
-            writes,
+            writes: batch.writes.renumber(&numbers),
             ..Work::default()
         };
         commit_work(&mut snapshot, &mut work, Tries::default(), durability).map(drop)
@@ -178,11 +184,10 @@ impl Database {
         records: impl IntoIterator<Item = Result<(K, V), E>>,
         durability: Durability,
     ) -> Result<u64, E> {
-        let tables = std::slice::from_ref(table);
         let mut last = self.snapshot().last(table)?.map(|(key, _)| key);
         // The first key, once a commit has it.
         let (mut first, mut committed) = (None::<Vec<u8>>, false);
-        let (mut writes, mut loaded) = (WriteSet::default(), 0);
+        let (mut batch, mut loaded) = (Batch::new(), 0);
         let load = || -> Result<(), E> {
             for record in records {
                 let (key, value) = record?;
@@ -191,23 +196,22 @@ impl Database {
                 if last.as_deref().is_some_and(|last| key <= last) {
                     return Err(E::from(DbmError::Unsorted(loaded + 1)));
                 }
-                if writes.bytes() > LOAD {
-                    let full = std::mem::take(&mut writes);
-                    self.commit_writes(full, tables, Durability::None)?;
+                if batch.writes.bytes() > LOAD {
+                    self.commit_batch(std::mem::take(&mut batch), Durability::None)?;
                     committed = true;
                 }
-                writes.write(table.id, key, Some(value));
+                batch.put(table, key, value)?;
                 first.get_or_insert_with(|| key.to_vec());
                 let last = last.get_or_insert_default();
                 last.clear();
                 last.extend_from_slice(key);
                 loaded += 1;
             }
-            match writes.is_empty() {
+            match batch.is_empty() {
                 true => Ok(()),
                 // There is only one log, so the last commit makes all earlier ones as durable as
                 // itself.
-                false => Ok(self.commit_writes(std::mem::take(&mut writes), tables, durability)?),
+                false => Ok(self.commit_batch(std::mem::take(&mut batch), durability)?),
             }
         };
         let done = load();

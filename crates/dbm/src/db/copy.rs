@@ -201,8 +201,7 @@ impl Database {
     }
 
     /// As [`Database::compact`], for an open database. It must be the only handle, without
-    /// transactions and snapshots. Afterwards it has the copy open, and its [`Table`]s are to be
-    /// looked up again.
+    /// transactions and snapshots. Afterwards it has the copy open.
     ///
     /// # Errors
     /// As [`Database::compact`]. [`DbmError::Open`] if another file has the name of the database by

@@ -15,6 +15,7 @@ use std::cmp::Ordering;
 use crate::commit::ranges::{Borders, Range, after};
 use crate::commit::writes::{Place, WriteSet};
 use crate::db::snapshot::{Record, Walk};
+use crate::records::table::TableInfo;
 use crate::{DbmError, Snapshot, Table};
 
 /// Passed records that make an empty range.
@@ -49,13 +50,13 @@ impl<'a> Merged<'a> {
         border: Option<&[u8]>,
         back: bool,
     ) -> Result<Merged<'a>, DbmError> {
-        let root = snapshot.info(table)?.root;
+        let TableInfo { id, root, .. } = *snapshot.info(table)?;
         let mut merged = Merged {
             snapshot,
             base: snapshot.walk(root, back),
             writes,
-            own: writes.place(table.id, border),
-            table: table.id,
+            own: writes.place(id, border),
+            table: id,
             back,
             passed: None,
             count: 0,
@@ -64,8 +65,8 @@ impl<'a> Merged<'a> {
         let border = border.or((!back).then_some(b""));
         let empty = match border {
             _ if writes.empty.is_empty() => None,
-            Some(border) if !back => writes.empty.find(table.id, border),
-            border => writes.empty.find_below(table.id, border),
+            Some(border) if !back => writes.empty.find(id, border),
+            border => writes.empty.find_below(id, border),
         };
         let start = match empty {
             Some(range) => merged.jump(range),
@@ -183,13 +184,18 @@ pub(crate) fn count(
     writes: &WriteSet,
     table: &Table,
 ) -> Result<u64, DbmError> {
-    let mut count = snapshot.count(table)?;
-    if !writes.writes_to(table.id) {
+    let TableInfo {
+        id,
+        root,
+        mut count,
+        ..
+    } = *snapshot.info(table)?;
+    if !writes.writes_to(id) {
         return Ok(count);
     }
-    let mut base = snapshot.walk(snapshot.info(table)?.root, false);
+    let mut base = snapshot.walk(root, false);
     let all = |read| snapshot.valid(read);
-    for (_, (from, to)) in writes.ranges.iter().filter(|(of, _)| *of == table.id) {
+    for (_, (from, to)) in writes.ranges.iter().filter(|(of, _)| *of == id) {
         if from.is_empty() && to.is_none() {
             count = 0;
             break;
@@ -203,14 +209,14 @@ pub(crate) fn count(
             }
         }
     }
-    let mut at = writes.place(table.id, Some(b""));
-    while let Some(((key, value), beyond)) = writes.at(table.id, at, false) {
+    let mut at = writes.place(id, Some(b""));
+    while let Some(((key, value), beyond)) = writes.at(id, at, false) {
         step();
         at = beyond;
         all(base.seek(Some(key)))?;
         let is_there = snapshot.valid(base.settle())?
             && base.key() == key
-            && writes.ranges.find(table.id, key).is_none();
+            && writes.ranges.find(id, key).is_none();
         match (is_there, value.is_some()) {
             (false, true) => count += 1,
             (true, false) => count -= 1,

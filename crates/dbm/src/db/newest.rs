@@ -104,7 +104,7 @@ impl Database {
         let core = self.core();
         let missing = || DbmError::NoTable(table.name().to_owned());
         for _ in 0..ATTEMPTS {
-            let (commit, root) = core.readers.root(table.id).ok_or_else(missing)?;
+            let (commit, root) = core.readers.root(table).ok_or_else(missing)?;
             let read = core.pages.value_at(commit, root, key);
             if core.readers.is_newest(commit) {
                 return read;
@@ -135,7 +135,7 @@ impl Database {
     ) -> Result<Cached<T>, DbmError> {
         let core = self.core();
         let missing = || DbmError::NoTable(table.name().to_owned());
-        let (commit, root) = core.readers.root(table.id).ok_or_else(missing)?;
+        let (commit, root) = core.readers.root(table).ok_or_else(missing)?;
         let found = cached_value(&core.pages, commit, root, key, take);
         Ok(match found {
             Some(found) if core.readers.is_newest(commit) => found,

@@ -364,7 +364,7 @@ impl Salvage<'_> {
                 .lose(table.name(), (from.clone(), to.clone()), why);
             // All that the log has of these keys is missing here.
             self.leaves
-                .insert((table.id, from.unwrap_or_default()), (0, to));
+                .insert((table.number(), from.unwrap_or_default()), (0, to));
             return Ok(());
         };
         if let Err(why) = check_borders(&page, (&from, &to)) {
@@ -380,7 +380,7 @@ impl Salvage<'_> {
         self.leaf(table, &page, (from.clone(), to.clone()))?;
         let commit = commit_of(page.bytes());
         self.leaves
-            .insert((table.id, from.unwrap_or_default()), (commit, to));
+            .insert((table.number(), from.unwrap_or_default()), (commit, to));
         Ok(())
     }
 
@@ -405,7 +405,7 @@ impl Salvage<'_> {
                 }
                 None => {
                     let name = table.name().to_owned();
-                    self.lost_values.insert((table.id, key), name);
+                    self.lost_values.insert((table.number(), key), name);
                 }
             }
         }
@@ -611,7 +611,7 @@ impl Salvage<'_> {
             Change::DeleteRange(id, from, to) => (id, from, to.map(<[u8]>::to_vec)),
             Change::CreateTable(..) | Change::DropTable(_) => return Ok(()),
         };
-        let Some(table) = self.tables.get(&id).map(|table| table.id) else {
+        let Some(table) = self.tables.get(&id).map(|table| table.number()) else {
             return Ok(());
         };
         let first = self.leaves.range(..=(table, from.to_vec())).next_back();
@@ -663,7 +663,7 @@ impl Salvage<'_> {
             Change::DropTable(id) => {
                 self.commit()?;
                 if let Some(table) = self.tables.remove(&id) {
-                    self.lost_values.retain(|(of, _), _| *of != table.id);
+                    self.lost_values.retain(|(of, _), _| *of != table.number());
                     self.to.drop_table(&table)?;
                     self.tx = self.to.begin();
                 }
@@ -675,7 +675,7 @@ impl Salvage<'_> {
             }
             Change::Delete(id, key) => {
                 if let Some(table) = self.table_of(id, is_new)? {
-                    self.lost_values.remove(&(table.id, key.to_vec()));
+                    self.lost_values.remove(&(table.number(), key.to_vec()));
                     self.tx.delete(&table, key)?;
                 }
             }
@@ -683,7 +683,7 @@ impl Salvage<'_> {
                 if let Some(table) = self.table_of(id, is_new)? {
                     self.lost_values.retain(|(of, key), _| {
                         let inside = &key[..] >= from && to.is_none_or(|to| &key[..] < to);
-                        *of != table.id || !inside
+                        *of != table.number() || !inside
                     });
                     self.tx.delete_range(&table, from, to)?;
                 }
@@ -703,7 +703,7 @@ impl Salvage<'_> {
         let Some(table) = self.table_of(id, is_new)? else {
             return Ok(());
         };
-        let of = (table.id, key.to_vec());
+        let of = (table.number(), key.to_vec());
         let Some(value) = value else {
             // The earlier value is not the right one either.
             self.lost_values.insert(of, table.name().to_owned());

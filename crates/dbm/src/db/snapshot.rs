@@ -64,11 +64,8 @@ impl Snapshot {
     }
 
     pub(crate) fn info(&self, table: &Table) -> Result<&TableInfo, DbmError> {
-        let catalogue = &self.seen.catalogue;
-        catalogue
-            .binary_search_by_key(&table.id, |info| info.id)
-            .map(|nth| &catalogue[nth])
-            .map_err(|_| DbmError::NoTable(table.name().to_owned()))
+        let found = table.find(&self.seen.catalogue);
+        found.ok_or_else(|| DbmError::NoTable(table.name().to_owned()))
     }
 
     /// The root of an existing table.

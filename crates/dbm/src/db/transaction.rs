@@ -80,20 +80,32 @@ impl Transaction {
         Ok(())
     }
 
+    /// The number of a table in the snapshot.
+    fn number(&self, table: &Table) -> Result<u32, DbmError> {
+        Ok(self.snapshot.info(table)?.id)
+    }
+
+    /// As [`Transaction::number`], for a write.
+    fn number_to_write(&self, table: &Table) -> Result<u32, DbmError> {
+        self.snapshot.core().latch.check()?;
+        self.number(table)
+    }
+
     /// The value of a key: its own write, or what the snapshot has. The commit conflicts if another
     /// transaction changes the key first.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], damage, or the limit of a transaction.
     pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
-        match self.work.writes.get(table.id, key) {
+        let number = self.number(table)?;
+        match self.work.writes.get(number, key) {
             Own::Put(value) => return Ok(Some(value.to_vec())),
             Own::Deleted => return Ok(None),
             Own::Untouched => {}
         }
         self.limit(key.len(), None)?;
         let found = self.snapshot.get(table, key)?;
-        self.work.reads.key(table.id, key);
+        self.work.reads.key(number, key);
         Ok(found)
     }
 
@@ -103,7 +115,7 @@ impl Transaction {
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
     pub fn get_untracked(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
-        match self.work.writes.get(table.id, key) {
+        match self.work.writes.get(self.number(table)?, key) {
             Own::Put(value) => Ok(Some(value.to_vec())),
             Own::Deleted => Ok(None),
             Own::Untouched => self.snapshot.get(table, key),
@@ -113,13 +125,14 @@ impl Transaction {
     /// Writes a record, whether the key exists or not.
     ///
     /// # Errors
-    /// The key or value is too long, [`DbmError::NoTable`], or the limit of a transaction.
+    /// The key or value is too long, [`DbmError::NoTable`], the limit of a transaction, or
+    /// [`DbmError::ReadOnly`].
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
         self.appended = None;
-        self.snapshot.info(table)?;
+        let number = self.number_to_write(table)?;
         check_record(key, value)?;
-        self.limit(key.len() + value.len(), Some((table.id, key)))?;
-        self.work.writes.write(table.id, key, Some(value));
+        self.limit(key.len() + value.len(), Some((number, key)))?;
+        self.work.writes.write(number, key, Some(value));
         Ok(())
     }
 
@@ -141,8 +154,9 @@ impl Transaction {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn append(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
+        let number = self.number_to_write(table)?;
         let behind = match self.appended.take() {
-            Some((of, last)) if of == table.id => *key > *last,
+            Some((of, last)) if of == number => *key > *last,
             _ => self
                 .before(table, None)?
                 .is_none_or(|(last, _)| *key > *last),
@@ -151,7 +165,7 @@ impl Transaction {
             return Err(DbmError::Unsorted(1));
         }
         self.put(table, key, value)?;
-        self.appended = Some((table.id, key.to_vec()));
+        self.appended = Some((number, key.to_vec()));
         Ok(())
     }
 
@@ -178,13 +192,13 @@ impl Transaction {
     /// Deletes a key, whether it exists or not.
     ///
     /// # Errors
-    /// [`DbmError::NoTable`], or the limit of a transaction.
+    /// [`DbmError::NoTable`], the limit of a transaction, or [`DbmError::ReadOnly`].
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<(), DbmError> {
         self.appended = None;
-        self.snapshot.info(table)?;
-        self.limit(key.len(), Some((table.id, key)))?;
+        let number = self.number_to_write(table)?;
+        self.limit(key.len(), Some((number, key)))?;
         if key.len() <= MAX_KEY_BYTES {
-            self.work.writes.write(table.id, key, None);
+            self.work.writes.write(number, key, None);
         }
         Ok(())
     }
@@ -193,7 +207,7 @@ impl Transaction {
     /// does not grow with the records that it deletes.
     ///
     /// # Errors
-    /// [`DbmError::NoTable`], or the limit of a transaction.
+    /// As [`Transaction::delete`].
     pub fn delete_range(
         &mut self,
         table: &Table,
@@ -201,10 +215,10 @@ impl Transaction {
         to: Option<&[u8]>,
     ) -> Result<(), DbmError> {
         self.appended = None;
-        self.snapshot.info(table)?;
+        let number = self.number_to_write(table)?;
         self.limit(from.len() + to.map_or(0, <[u8]>::len), None)?;
         self.work.writes.delete_range(Range {
-            table: table.id,
+            table: number,
             from: from.to_vec(),
             to: to.map(<[u8]>::to_vec),
         });
@@ -284,7 +298,7 @@ impl Transaction {
         self.limit(0, None)?;
         let count = count(&self.snapshot, &self.work.writes, table)?;
         self.work.reads.range(Range {
-            table: table.id,
+            table: self.number(table)?,
             from: Vec::new(),
             to: None,
         });
@@ -331,7 +345,7 @@ impl Transaction {
         let borders = from.len() + to.map_or(0, <[u8]>::len);
         self.limit(borders + MAX_KEY_BYTES, None)?;
         let mut range = Range {
-            table: table.id,
+            table: self.number(table)?,
             from: from.to_vec(),
             to: to.map(<[u8]>::to_vec),
         };
@@ -390,7 +404,7 @@ impl Transaction {
             true => (found.cloned().unwrap_or_default(), border),
         };
         self.work.reads.range(Range {
-            table: table.id,
+            table: self.number(table)?,
             from,
             to,
         });

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::commit::Node;
-use crate::records::table::Catalogue;
+use crate::records::table::{Catalogue, Table};
 use crate::sync::{AtomicBool, AtomicU64, Mutex};
 
 /// An open snapshot or transaction.
@@ -144,11 +144,10 @@ impl Readers {
 
     /// The newest commit, and the root of a table, if the table exists.
     #[inline]
-    pub fn root(&self, table: u32) -> Option<(u64, u32)> {
+    pub fn root(&self, table: &Table) -> Option<(u64, u32)> {
         let registry = self.registry.lock();
-        let catalogue = &registry.visible.catalogue;
-        let nth = catalogue.binary_search_by_key(&table, |info| info.id);
-        Some((registry.visible.commit, catalogue[nth.ok()?].root))
+        let visible = &registry.visible;
+        Some((visible.commit, table.find(&visible.catalogue)?.root))
     }
 
     /// Whether a commit is still the newest (NEWEST-1).

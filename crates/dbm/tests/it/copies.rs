@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use senko_dbm::{Database, DbmError, Durability, Options, Table};
+use senko_dbm::{Batch, Cached, Database, DbmError, Durability, Options, Table};
 use senko_workload::Rng;
 
 use crate::support::{Model, content, quiet, seed};
@@ -172,6 +172,94 @@ fn a_reorganized_database_is_the_one_that_was_open() {
     model.insert(b"new".to_vec(), b"one".to_vec());
     assert_eq!(content(&db.snapshot(), &table), model);
     assert_eq!(names(folder.path()), ["data", "theirs"]);
+}
+
+/// A handle of a table reads and writes the table of its name, whatever its number is by now: after
+/// a reorganization, a refresh, in another database, and made again.
+#[test]
+fn a_table_is_the_one_that_has_its_name() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let mut db = Database::open(&path, quiet()).unwrap();
+    let make = |db: &Database, name: &str| db.create_table(name).unwrap();
+    let tables = ["old", "users", "passwords"].map(|name| make(&db, name));
+    let [old, users, passwords] = &tables;
+    for table in &tables {
+        db.run(Durability::Synced, |tx| {
+            tx.put(table, b"key", table.name().as_bytes())
+        })
+        .unwrap();
+    }
+    db.drop_table(old).unwrap();
+    let check = |db: &Database| {
+        for table in [users, passwords] {
+            let (name, all) = (table.name().as_bytes(), ..);
+            assert_eq!(db.get(table, b"key").unwrap().unwrap(), name);
+            let cached = db.get_cached(table, b"key", <[u8]>::to_vec).unwrap();
+            assert!(cached == Cached::Found(name.to_vec()) || cached == Cached::Unknown);
+            let now = db.snapshot();
+            assert_eq!(now.get(table, b"key").unwrap().unwrap(), name);
+            let found = now.cursor(table, all).unwrap().next().unwrap();
+            assert_eq!(found.unwrap().1, name);
+        }
+        let refused = db.get(old, b"key");
+        assert!(matches!(refused, Err(DbmError::NoTable(_))), "{refused:?}");
+    };
+    check(&db);
+
+    // The copy numbers its tables anew.
+    let mut reader = Database::open_to_read(&path, quiet()).unwrap();
+    db.reorganize(|_| true).unwrap();
+    check(&db);
+    check(&reader);
+    reader.refresh().unwrap();
+    check(&reader);
+
+    // Each number that is known here is the other table's there.
+    let (there, mut batch) = (folder.path().join("there"), Batch::new());
+    let other = Database::open(&there, quiet()).unwrap();
+    for name in ["first", "passwords", "users"] {
+        make(&other, name);
+    }
+    db.run(Durability::None, |tx| {
+        tx.put(passwords, b"key", b"gone")?;
+        tx.put(passwords, b"other", b"gone")?;
+        tx.delete_range(passwords, b"", None)?;
+        tx.put(passwords, b"key", b"passwords")?;
+        assert_eq!(tx.count(passwords)?, 1);
+        assert_eq!(tx.count(users)?, 1);
+        Ok(())
+    })
+    .unwrap();
+    for table in [&make(&other, "users"), passwords, users, passwords] {
+        batch.put(table, b"x", b"gone").unwrap();
+        batch.delete_range(table, b"a", None);
+        batch.put(table, b"key", table.name().as_bytes()).unwrap();
+    }
+    other.write(batch, Durability::Synced).unwrap();
+    check(&other);
+    for table in [users, passwords] {
+        assert_eq!(other.snapshot().count(table).unwrap(), 1);
+        let records = [(b"y", table.name())];
+        let loaded = other.bulk_load(table, records, Durability::Synced);
+        assert_eq!(loaded.unwrap(), 1);
+        let last = other.snapshot().last(table).unwrap().unwrap();
+        assert_eq!(last.1, table.name().as_bytes());
+    }
+
+    // Made again, it is the table of that name.
+    make(&other, "old");
+    other
+        .run(Durability::None, |tx| tx.put(old, b"key", b"new"))
+        .unwrap();
+    assert_eq!(other.get(old, b"key").unwrap().unwrap(), b"new");
+    other.drop_table(old).unwrap();
+    let (mut batch, none) = (Batch::new(), Durability::None);
+    batch.put(users, b"key", b"lost").unwrap();
+    batch.put(old, b"key", b"lost").unwrap();
+    let refused = other.write(batch, none);
+    assert!(matches!(&refused, Err(DbmError::NoTable(name)) if name == "old"));
+    check(&other);
 }
 
 /// Pages of a database lost bits. A repair has every record of the other pages, and reports which

@@ -71,12 +71,14 @@ fn a_commit_that_nobody_awaits_becomes_durable() {
     let mut tx = db.begin();
     tx.put(&table, b"late", b"").unwrap();
     let commit = tx.commit_async(Durability::Synced).unwrap();
+    let mut open = db.begin();
+    open.put(&table, b"later", b"").unwrap();
     device.fail_from(Op::Flush, 1, 5);
     device.fail_from(Op::Write, 1, 5);
     assert!(commit.wait().is_err());
-    let mut tx = db.begin();
-    tx.put(&table, b"later", b"").unwrap();
-    assert!(tx.commit_async(Durability::Synced).is_err());
+    assert!(open.commit_async(Durability::Synced).is_err());
+    let refused = db.begin().put(&table, b"later", b"");
+    assert!(matches!(refused, Err(DbmError::ReadOnly(_))), "{refused:?}");
 }
 
 #[test]
