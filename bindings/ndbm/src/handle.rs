@@ -45,6 +45,8 @@ impl Given {
 pub struct Handle {
     /// `None` in a handle that is being closed.
     store: Option<Arc<Store>>,
+    /// The descriptors of the opening, for the program's use. Another file may be in place by now.
+    pag: Arc<File>,
     dir: File,
     read_only: bool,
     durability: Durability,
@@ -137,6 +139,7 @@ impl Handle {
         };
         let synced = std::env::var_os("SENKO_NDBM_SYNC").is_some_and(|value| value == "1");
         Ok(Handle {
+            pag: Arc::clone(&store.pag),
             store: Some(store),
             dir,
             read_only,
@@ -257,7 +260,7 @@ impl Handle {
         if begin {
             self.walk = None;
             if self.read_only {
-                self.store()?.refresh();
+                self.store = self.store.take().map(|store| store.refreshed());
             }
         }
         let Content { db, table, .. } = self.content()?;
@@ -329,7 +332,7 @@ impl Handle {
     }
 
     pub fn pagfno(&self) -> Result<c_int, Failure> {
-        self.store().map(|store| store.pag.as_raw_fd())
+        self.store().map(|_| self.pag.as_raw_fd())
     }
 
     pub fn read_only(&self) -> bool {

@@ -40,7 +40,7 @@ pub struct Store {
     path: Box<Path>,
     identity: Identity,
     /// A descriptor for the program's use.
-    pub pag: File,
+    pub pag: Arc<File>,
     forks: u32,
     /// In the child of a fork it is not dropped.
     content: RwLock<ManuallyDrop<Content>>,
@@ -158,7 +158,7 @@ impl Store {
             // The program may change its working directory.
             path: std::path::absolute(path)?.into(),
             identity: (meta.dev(), meta.ino()),
-            pag,
+            pag: Arc::new(pag),
             forks: senko_io::forks(),
             content: RwLock::new(ManuallyDrop::new(content)),
         });
@@ -192,16 +192,27 @@ impl Store {
         }
     }
 
-    /// If this process is not the writer: shows what others have written so far.
-    pub fn refresh(&self) {
-        let _alone = stores();
-        if self.content().writes || identity_of(&self.path) != Some(self.identity) {
-            return;
+    /// For a handle that reads: the database of the path with what others have written so far, or
+    /// the one that replaced it. If that cannot be read, the old state is shown.
+    pub fn refreshed(self: &Arc<Store>) -> Arc<Store> {
+        let now = identity_of(&self.path);
+        if now.is_some_and(|now| now != self.identity) {
+            let access = Access {
+                writes: false,
+                create: false,
+                truncate: false,
+                mode: 0,
+            };
+            return Store::open(&self.path, access).unwrap_or_else(|_| Arc::clone(self));
         }
-        // If it cannot be read again, the old state is shown.
-        if let Ok(content) = to_read(&self.path) {
+        let _alone = stores();
+        if now.is_some()
+            && !self.content().writes
+            && let Ok(content) = to_read(&self.path)
+        {
             self.put(content);
         }
+        Arc::clone(self)
     }
 
     /// Closes one handle. Its stores are durable then.

@@ -73,6 +73,15 @@ static void may_write(void)
     dbm_close(db);
 }
 
+static void makes_another(void)
+{
+    DBM *db = opened("copy", O_RDWR | O_CREAT);
+    put(db, "k", "of a copy");
+    put(db, "l", "w");
+    dbm_close(db);
+    CHECK(rename("copy.pag", "data.pag") == 0);
+}
+
 /* Of several processes that made one name at once, one that was refused used to remove the .dir
  * file of the one that made it. */
 static void make_at_once(int round)
@@ -105,6 +114,38 @@ static void make_at_once(int round)
     DBM *db = opened(name, O_RDWR);
     CHECK(made > 0 && count(db) == 1);
     dbm_close(db);
+}
+
+/* What `senko dbm compact data.pag` does: another file gets the name. A reader used to show the old
+ * one for ever. */
+static void replaced(void)
+{
+    DBM *reader = opened("data", O_RDONLY), *idle = opened("data", O_RDONLY);
+    int pag = dbm_pagfno(reader);
+    elsewhere(makes_another);
+    CHECK(is(dbm_fetch(reader, text("k")), "v"));
+    CHECK(count(reader) == 2 && is(dbm_fetch(reader, text("k")), "of a copy"));
+    CHECK(is(dbm_fetch(idle, text("k")), "v"));
+    CHECK(dbm_pagfno(reader) == pag && dbm_pagfno(idle) == pag);
+
+    /* A writer of the new file shares it with the handles that follow. */
+    DBM *writer = opened("data", O_RDWR);
+    put(writer, "k", "newer");
+    CHECK(is(dbm_fetch(reader, text("k")), "newer"));
+    CHECK(is(dbm_fetch(idle, text("k")), "v"));
+    CHECK(count(idle) == 2 && is(dbm_fetch(idle, text("k")), "newer"));
+    DBM *second = opened("data", O_RDWR);
+    CHECK(is(dbm_fetch(second, text("k")), "newer"));
+    dbm_close(second);
+    dbm_close(writer);
+    CHECK(is(dbm_fetch(reader, text("k")), "newer"));
+
+    /* Gone: they keep what they have. */
+    CHECK(unlink("data.pag") == 0);
+    CHECK(count(reader) == 2 && is(dbm_fetch(idle, text("k")), "newer"));
+    CHECK(fcntl(pag, F_GETFD) != -1);
+    dbm_close(reader);
+    dbm_close(idle);
 }
 
 int main(void)
@@ -160,5 +201,6 @@ int main(void)
     dbm_close(third);
     elsewhere(reads_one);
     locks_stay();
+    replaced();
     return 0;
 }
