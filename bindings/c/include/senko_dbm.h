@@ -48,7 +48,7 @@ typedef struct senko_txn senko_txn;       /* a transaction */
 typedef struct senko_cursor senko_cursor; /* a place in the keys of a table */
 typedef struct senko_pending senko_pending; /* a commit that is awaited later */
 typedef struct senko_batch senko_batch;     /* writes that are gathered */
-typedef uint32_t senko_table;             /* a table, for as long as the database is open */
+typedef uint32_t senko_table;             /* the table of a name, while the database is open */
 
 /* A key or a value. An empty one may have any data. */
 typedef struct senko_val {
@@ -128,7 +128,7 @@ int senko_open(const char *path, const senko_options *options, senko_db **db);
  * commits are open. After any other error it is closed all the same. */
 int senko_close(senko_db *db);
 /* Of a database that was opened to be read: transactions that begin from now on see what is
- * written now. */
+ * written now, in the file that has the name now. A senko_table keeps its name. */
 int senko_refresh(senko_db *db);
 /* Makes all commits durable that returned before. */
 int senko_sync(senko_db *db);
