@@ -770,7 +770,8 @@ fn bench(
     } else {
         writeln!(
             out,
-            "{rate:.0} transactions a second of {records} records; 50% within {:.1} us, 99% within {:.1} us",
+            "{rate:.0} transactions a second of {}; 50% within {:.1} us, 99% within {:.1} us",
+            counted(records, "record"),
             at(0.5),
             at(0.99)
         )?;

@@ -29,7 +29,7 @@ use senko_workload::units::{count, number, rate, share};
 use senko_workload::zipf::MAX_EXPONENT;
 use serde_json::json;
 
-use crate::units::Policy;
+use crate::units::{Policy, counted};
 
 const DAY: f64 = 86_400.0;
 /// Years that a drive must last.
@@ -437,10 +437,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         out,
         "{} of {} on average, {} in all; {followed}\n\n\
          to find {:.1} % of the requests, {:.1} % of them in DRAM:\n",
-        match curve.objects {
-            1.0 => "1 item".to_owned(),
-            objects => format!("{objects:.0} items"),
-        },
+        counted(curve.objects.round(), "item"),
         bytes(population.bytes / curve.objects.max(1.0)),
         bytes(population.bytes),
         chosen.hit * 100.0,

@@ -23,7 +23,7 @@ use tracing_subscriber::{Registry, reload};
 use crate::options::{LogFormat, ServeOptions};
 use crate::process::{self, Background, PidFile, Signal, Signals, User};
 use crate::service::Service;
-use crate::units::show_size;
+use crate::units::{counted, show_size};
 
 /// A stop signal counts as a second one only this long after the first. Supervisors, `timeout` and
 /// shells signal a process and its group, so one request to stop may come twice within
@@ -323,8 +323,9 @@ fn status(report: &StartReport) -> String {
     let clients: Vec<String> = report.doors.iter().map(ToString::to_string).collect();
     let back = report.warm.as_ref().map_or(String::new(), |warm| {
         format!(
-            "; came back with {} items on flash and {} in DRAM",
-            warm.flash_items, warm.dram_items
+            "; came back with {} on flash and {} in DRAM",
+            counted(warm.flash_items, "item"),
+            warm.dram_items
         )
     });
     format!("serving on {}{back}", clients.join(", "))
@@ -348,7 +349,8 @@ fn stop_text(left: StopReport, data_dir: Option<&Path>, took: Option<Duration>) 
     let (flash, dram) = (left.flash_items, left.dram_items);
     let kept = match data_dir.filter(|_| left.keeps) {
         Some(path) => format!(
-            "{flash} items on flash and {dram} of DRAM are kept in {}",
+            "{} on flash and {dram} of DRAM are kept in {}",
+            counted(flash, "item"),
             path.display()
         ),
         None => "nothing is kept without --data-dir".to_owned(),
@@ -462,11 +464,6 @@ fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Re
         })
 }
 
-fn count(what: &str, number: usize) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
-}
-
 fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
     let listening: Vec<String> = report.doors.iter().map(ToString::to_string).collect();
     let mut text = format!(
@@ -478,10 +475,10 @@ fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
         .fallback_reason
         .as_ref()
         .map_or(String::new(), |why| format!(" ({why})"));
-    let threads = count("thread", report.threads);
+    let threads = counted(report.threads, "thread");
     let shards = match report.shards == report.threads {
         true => String::new(),
-        false => format!(" with {}", count("shard", report.shards)),
+        false => format!(" with {}", counted(report.shards, "shard")),
     };
     if let Some(admin) = report.admin {
         text += &format!("  admin      http://{admin}/metrics\n");
@@ -517,7 +514,8 @@ fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
             _ => {
                 let from =
                     data_dir.map_or(String::new(), |dir| format!(", from {}", dir.display()));
-                format!("  back       {flash} items on flash, {dram} in DRAM{from}\n")
+                let flash = counted(flash, "item");
+                format!("  back       {flash} on flash, {dram} in DRAM{from}\n")
             }
         };
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub use senko_io::counted;
 use senko_server::settings::{
     AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, TlsVerify,
 };
@@ -31,11 +32,6 @@ pub fn show_size(bytes: u64) -> String {
         }
     }
     counted(bytes, "byte")
-}
-
-/// `1 row`, `2 rows`.
-pub fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A size in bytes, which are also what a plain number means.

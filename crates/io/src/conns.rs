@@ -7,7 +7,7 @@
 
 use std::io;
 
-use crate::ConnId;
+use crate::{ConnId, counted};
 
 /// Ends the free list.
 const NONE: u32 = u32::MAX;
@@ -39,8 +39,8 @@ impl<T> Conns<T> {
     pub(crate) fn insert(&mut self, value: T) -> io::Result<ConnId> {
         if self.open >= self.most {
             let text = format!(
-                "{} connections are open, the most that this loop takes",
-                self.open
+                "{} open, the most that this loop takes",
+                counted(self.open, "connection")
             );
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
         }

@@ -44,7 +44,7 @@ mod times; // a histogram of durations
 pub mod trace; // the recorder of device operations, and the reader of its format
 pub mod undo; // what a command has made, undone at its end
 mod unfinished; // a file that gets its name when it is complete
-mod units; // sizes in messages
+mod units; // sizes and counts in messages
 mod uring; // backend: io_uring
 mod wake; // waking a loop from another thread
 
@@ -74,5 +74,5 @@ pub use stats::{DeviceTimes, DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
 pub use times::Times;
 pub use unfinished::Unfinished;
-pub use units::exact_size;
+pub use units::{counted, exact_size};
 pub use wake::Waker;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sizes in messages.
+//! Sizes and counts in messages.
+
+use std::fmt::Display;
 
 /// Bytes as a user writes them, for a message that refuses them. Nothing is rounded: the unit is
 /// the largest in which they have at most two decimals.
@@ -17,5 +19,17 @@ pub fn exact_size(bytes: u64) -> String {
         (bytes >> shift > 0 && whole << shift == hundredths)
             .then(|| format!("{} {name}", whole as f64 / 100.0))
     });
-    exact.unwrap_or_else(|| format!("{bytes} bytes"))
+    exact.unwrap_or_else(|| counted(bytes, "byte"))
+}
+
+/// A count with its noun.
+///
+/// ```
+/// use senko_io::counted;
+/// assert_eq!([counted(1, "row"), counted(2, "row")], ["1 row", "2 rows"]);
+/// ```
+pub fn counted(count: impl Display, what: &str) -> String {
+    let count = count.to_string();
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }

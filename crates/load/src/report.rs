@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use senko_io::Backend;
+use senko_io::{Backend, counted};
 use senko_workload::Histogram;
 
 use crate::StepEnd;
@@ -216,8 +216,8 @@ impl Report {
                 .first()
                 .map_or(String::new(), |fault| format!("; the first: {fault}"));
             return Err(format!(
-                "{} answers were not what was stored{first}",
-                self.faults
+                "wrong: {}, not what was stored{first}",
+                counted(self.faults, "answer")
             ));
         }
         for step in &self.steps {
@@ -274,8 +274,9 @@ impl Report {
                 let why =
                     often.map_or(String::new(), |(text, _)| format!(", most of them: {text}"));
                 return Err(format!(
-                    "{} of {asked} requests of the {name} failed{why}",
-                    counts.failed
+                    "{} of {} of the {name} failed{why}",
+                    counts.failed,
+                    counted(asked, "request")
                 ));
             }
             if let Some(Asked { rate, share }) = step.asked
@@ -301,9 +302,9 @@ impl fmt::Display for Report {
                 Step::Load => {
                     writeln!(
                         f,
-                        "{}: {} keys, {} of keys and values",
+                        "{}: {}, {} of keys and values",
                         step.step.name(),
-                        self.keys,
+                        counted(self.keys, "key"),
                         bytes(self.item_bytes)
                     )?;
                 }
@@ -442,8 +443,8 @@ impl fmt::Display for StepReport {
             row(
                 "verified",
                 format!(
-                    "{} values, {} wrong",
-                    self.counts.verified,
+                    "{}, {} wrong",
+                    counted(self.counts.verified, "value"),
                     self.fault_count()
                 ),
             )?;
@@ -452,8 +453,8 @@ impl fmt::Display for StepReport {
             row(
                 "unsent",
                 format!(
-                    "{} requests that were due found no room before the end",
-                    self.counts.unsent
+                    "{} that came due found no room before the end",
+                    counted(self.counts.unsent, "request")
                 ),
             )?;
         }
@@ -472,7 +473,9 @@ impl fmt::Display for StepReport {
             row(
                 "failed",
                 format!(
-                    "{failed} requests, {timeouts} of them timed out{late}; {reconnects} reconnections"
+                    "{}, {timeouts} of them timed out{late}; {}",
+                    counted(failed, "request"),
+                    counted(reconnects, "reconnection")
                 ),
             )?;
         }

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use senko_cache::{AdmissionRule, Budget, CacheStats};
-use senko_io::{ConnId, Event, EventLoop, Listener, Op, SendBatch, SendMode};
+use senko_io::{ConnId, Event, EventLoop, Listener, Op, SendBatch, SendMode, counted};
 
 use crate::filler;
 use crate::operator::OperatorThread;
@@ -221,7 +221,8 @@ impl Loop {
             began: Instant::now(),
             time,
         });
-        let open = connections(self.shared.conn_counts.current.load(Ordering::Relaxed));
+        let open = self.shared.conn_counts.current.load(Ordering::Relaxed);
+        let open = counted(open, "connection");
         let seconds = time.as_secs();
         tracing::info!("ctl: draining, with {open}, for at most {seconds} s");
         format!("- no connection is accepted any more; {open} may end within {seconds} s\n")
@@ -245,11 +246,11 @@ impl Loop {
             (0, _) => format!("no connection is open after {took:.1} s; the server stops"),
             (_, true) => format!(
                 "the server was told to stop after {took:.1} s, with {} open",
-                connections(open)
+                counted(open, "connection")
             ),
             (_, false) => format!(
                 "{} did not end within {took:.1} s; what they asked for is answered, and the server stops",
-                connections(open)
+                counted(open, "connection")
             ),
         };
         tracing::info!("ctl: {text}");
@@ -280,13 +281,6 @@ fn told(done: Result<String, String>) -> String {
             format!("ok {text}\n")
         }
         Err(text) => format!("no {text}\n"),
-    }
-}
-
-fn connections(count: usize) -> String {
-    match count {
-        1 => "1 connection".to_owned(),
-        count => format!("{count} connections"),
     }
 }
 

@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use senko_io::counted;
+
 /// Pulls the items of a peer, from its own thread, until the job is to stop.
 ///
 /// # Errors
@@ -189,10 +191,10 @@ impl Fill {
         self.number.store(0, Ordering::Release);
         let Progress { items, kept, .. } = run.progress;
         let text = format!(
-            "the fill from {} is over after {:.1} s, {how}: {items} items came, {kept} were here or \
-             have changed",
+            "the fill from {} is over after {:.1} s, {how}: {} came, {kept} were here or have changed",
             run.peer,
-            run.began.elapsed().as_secs_f64()
+            run.began.elapsed().as_secs_f64(),
+            counted(items, "item")
         );
         match how {
             "failed" => tracing::warn!("{text}: {why}; the server serves on"),

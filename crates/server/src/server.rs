@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use senko_cache::{DeviceSlice, Recovered, ShardConfig};
 use senko_io::Unfinished;
 use senko_io::trace::{MAGIC, Recorder};
-use senko_io::{Backend, FlashFile, Listener, PAGE_SIZE, SocketFile};
+use senko_io::{Backend, FlashFile, Listener, PAGE_SIZE, SocketFile, counted};
 
 use crate::admin::Admin;
 use crate::auth::Auth;
@@ -259,8 +259,9 @@ fn begin_fill(shared: &Arc<Shared>, peer: &str, how: &str, warm: Option<&Recover
     let back = warm.map_or(0, |warm| warm.flash_items + warm.dram_items);
     if back > 0 {
         tracing::warn!(
-            "--fill-from {peer} is left out: the cache came back with {back} items; senko ctl fill \
-             fills it all the same"
+            "--fill-from {peer} is left out: the cache came back with {}; senko ctl fill fills it all \
+             the same",
+            counted(back, "item")
         );
     } else if let Err(why) = filler::begin(shared, peer, how) {
         tracing::warn!("--fill-from {peer}: {why}");

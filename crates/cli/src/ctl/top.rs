@@ -185,7 +185,7 @@ impl Step<'_> {
         }
         if now.text("fill") == "running" {
             let of = now.text("fill-of");
-            let listed = format!("{} keys of {of} listed", now.text("fill-listed"));
+            let listed = format!("{} of {of} keys listed", now.text("fill-listed"));
             row("fill", items("fill-items"), listed);
         }
         let mut hot = now.all("hot-key").take(HOT_KEYS).peekable();

@@ -170,6 +170,7 @@ fn put(loading: &mut Loading<'_>) -> Result<()> {
     }
     done.with_context(|| match before {
         0 => "nothing is loaded".to_owned(),
+        1 => "only the first record is loaded".to_owned(),
         loaded => format!("only the first {loaded} records are loaded"),
     })
 }

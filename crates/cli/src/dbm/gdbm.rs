@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use super::rows::{Lines, Row};
 use crate::store::text::{Encoding, shorten};
+use crate::units::counted;
 
 /// Letters of a line.
 const LETTERS: usize = 76;
@@ -110,7 +111,8 @@ impl Reader {
         if bytes.len() as u64 != length {
             let found = bytes.len();
             return Err(format!(
-                "before the line are {found} bytes, and their \"len\" says {length}"
+                "before the line comes data of {}, whose \"len\" says {length}",
+                counted(found, "byte")
             ));
         }
         Ok(Some(bytes))
@@ -144,7 +146,10 @@ impl Reader {
         };
         let (count, records) = (count?, self.records);
         if count != records {
-            return Err(format!("the count is {count}, and {records} records came"));
+            return Err(format!(
+                "the count is {count}, behind {}",
+                counted(records, "record")
+            ));
         }
         let line = self.take()?;
         if line != b"# End of data" {

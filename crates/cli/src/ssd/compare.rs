@@ -23,7 +23,7 @@ use super::run::{Watching, reported};
 use super::{DriveArgs, WorkloadArgs, print, stopped};
 use crate::existing::Existing;
 use crate::process::stop_on_signals;
-use crate::units::at_least_one;
+use crate::units::{at_least_one, counted};
 
 /// Arguments of `senko ssd compare`.
 #[derive(Args, Debug)]
@@ -228,9 +228,9 @@ fn run_all(
         .collect::<Result<_>>()?;
     if stopped() {
         super::warn(&format!(
-            "stopped: {} of {} runs were done",
+            "stopped after {} of {}",
             reports.iter().flatten().count(),
-            combinations.len()
+            counted(combinations.len(), "run")
         ));
     }
     Ok(reports)

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use senko_io::counted;
 use senko_ssd::catalogue::{self, Named};
 use senko_ssd::lifetime::{Lifetime, show_years};
 use senko_ssd::nand::Cause;
@@ -46,9 +47,9 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     let size = |count: u64| bytes((count * report.page_bytes) as f64);
     let _ = writeln!(
         text,
-        "\nhost        {} written in {} pages, {} read in {}; buffer hits: {} of writes, {} of reads",
+        "\nhost        {} written in {}, {} read in {}; buffer hits: {} of writes, {} of reads",
         bytes(report.host_bytes_written as f64),
-        pages.host_writes,
+        counted(pages.host_writes, "page"),
         bytes(report.host_bytes_read as f64),
         pages.host_reads,
         percent(report.write_hit_ratio()),
@@ -56,20 +57,20 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     );
     let _ = writeln!(
         text,
-        "buffer      {} pages left it, {} more to make blocks whole; {} of tables",
-        pages.evicted,
+        "buffer      {} left it, {} more to make blocks whole; {} of tables",
+        counted(pages.evicted, "page"),
         pages.padded,
         bytes(report.buffer_table_bytes as f64)
     );
     let flash = &report.flash;
     let _ = writeln!(
         text,
-        "flash       {} pages programmed ({}), {} read, {} blocks erased, {} copy-backs",
-        flash.all_programs(),
+        "flash       {} programmed ({}), {} read, {} erased, {}",
+        counted(flash.all_programs(), "page"),
         size(flash.all_programs()),
         flash.all_reads(),
-        flash.all_erases(),
-        flash.copy_backs
+        counted(flash.all_erases(), "block"),
+        counted(flash.copy_backs, "copy-back")
     );
     for (at, cause) in Cause::ALL.iter().enumerate() {
         let (reads, programs, erases) = (flash.reads[at], flash.programs[at], flash.erases[at]);
@@ -99,15 +100,18 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     if layer.gc_blocks > 0 {
         let _ = writeln!(
             text,
-            "collection  {} blocks freed, {} pages moved",
-            layer.gc_blocks, layer.gc_pages
+            "collection  {} freed, {} moved",
+            counted(layer.gc_blocks, "block"),
+            counted(layer.gc_pages, "page")
         );
     }
     if layer.slc_pages > 0 {
         let _ = writeln!(
             text,
-            "SLC cache   {} pages written to it, {} blocks folded, {} pages moved for that",
-            layer.slc_pages, layer.folded_blocks, layer.folded_pages
+            "SLC cache   {} written to it, {} folded, {} moved for that",
+            counted(layer.slc_pages, "page"),
+            counted(layer.folded_blocks, "block"),
+            counted(layer.folded_pages, "page")
         );
     }
     if layer.map_lookups > 0 {
@@ -132,10 +136,10 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     {
         let _ = writeln!(
             text,
-            "before      precondition {}: {} written, {} blocks erased{}",
+            "before      precondition {}: {} written, {} erased{}",
             before.way,
             size(before.pages_written),
-            before.erases,
+            counted(before.erases, "block"),
             match before.write_amplification() {
                 Some(last) => format!(", write amplification {last:.2} at its end"),
                 None => String::new(),
@@ -145,8 +149,12 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     let wear = &report.wear;
     let _ = writeln!(
         text,
-        "wear        {:.2} erases a block, deviation {:.2}, {} to {}; {} blocks replaced",
-        wear.mean, wear.deviation, wear.min, wear.max, report.retired
+        "wear        {:.2} erases a block, deviation {:.2}, {} to {}; {} replaced",
+        wear.mean,
+        wear.deviation,
+        wear.min,
+        wear.max,
+        counted(report.retired, "block")
     );
     if let Some(life) = life {
         text.push('\n');
@@ -170,11 +178,11 @@ fn times(report: &Report) -> String {
     {
         let _ = writeln!(
             text,
-            "\npace        {pace:.0} IOPS, {} read, {} written, over {:.3} s of virtual time; at most {} requests at once",
+            "\npace        {pace:.0} IOPS, {} read, {} written, over {:.3} s of virtual time; at most {} at once",
             rate(read),
             rate(written),
             report.seconds,
-            report.pace.most_under_way
+            counted(report.pace.most_under_way, "request")
         );
     }
     match behind(report) {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use crate::units::at_least_one;
+use crate::units::{at_least_one, counted};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use senko_io::Output;
@@ -141,8 +141,8 @@ impl OneArgs {
         drop((running, filling));
         if stopped() {
             super::warn(&format!(
-                "stopped: what follows is of the {} requests that were done, out of {total}",
-                report.all.count
+                "stopped: what follows is of {}, out of {total}",
+                counted(report.all.count, "request")
             ));
         }
         Ok(report)

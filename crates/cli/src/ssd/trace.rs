@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::{WorkloadArgs, size_of, stopped};
 use crate::existing::Existing;
 use crate::process::{Interrupted, stop_on_signals};
-use crate::units::some_bytes_text;
+use crate::units::{counted, some_bytes_text};
 
 /// Arguments of `senko ssd trace`.
 #[derive(Args, Debug)]
@@ -169,13 +169,13 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     } else {
         writeln!(
             out,
-            "{}: {} requests written; {} left out that the format can't say, {} widened to its sectors or pages, {} times cut to its unit, {} devices with a number of 65,536 or more renumbered",
+            "{}: {} written; {} left out that the format can't say, {} widened to its sectors or pages, {} cut to its unit, {} with a number of 65,536 or more renumbered",
             path.display(),
-            written.requests,
+            counted(written.requests, "request"),
             written.left_out,
             written.widened,
-            written.cut_times,
-            written.renumbered
+            counted(written.cut_times, "time"),
+            counted(written.renumbered, "device")
         )
     }
     .context("cannot write to stdout")

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::{FileArgs, MakeArgs, Wait, close, count_in, size, told};
 use crate::process::{Interrupted, stop_on_signals};
-use crate::units::Bytes;
+use crate::units::{Bytes, counted};
 use counted::{Counted, Passed};
 use keys::{Keys, Known};
 use run::{Amount, BenchPlan, Tally};
@@ -456,9 +456,9 @@ impl Measured {
         let tally = &self.tally;
         writeln!(
             out,
-            "{}: {} operations in {:.1} s, {:.0}/s",
+            "{}: {} in {:.1} s, {:.0}/s",
             self.step,
-            tally.operations,
+            counted(tally.operations, "operation"),
             tally.seconds,
             self.rate()
         )?;
@@ -486,8 +486,10 @@ impl Measured {
             let present = tally.gets - tally.absent;
             writeln!(
                 out,
-                "  {} of {present} keys found, {} absent ones asked for",
-                tally.hits, tally.absent
+                "  {} of {} found, {} absent asked for",
+                tally.hits,
+                counted(present, "key"),
+                tally.absent
             )?;
         }
         let mut parts: Vec<String> = self
@@ -505,8 +507,9 @@ impl Measured {
         if args.verify && tally.checked > 0 {
             writeln!(
                 out,
-                "  {} values checked, {} wrong",
-                tally.checked, tally.faults
+                "  {} checked, {} wrong",
+                counted(tally.checked, "value"),
+                tally.faults
             )?;
         }
         for sample in &tally.samples {

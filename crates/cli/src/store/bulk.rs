@@ -149,7 +149,8 @@ fn put_rows(
                 .total
                 .map(|total| reader.bytes() as f64 / total.max(1) as f64);
             bar.show(part, || {
-                format!("{} rows, {}", loaded.rows, show_size(loaded.bytes))
+                let rows = counted(loaded.rows, "row");
+                format!("{rows}, {}", show_size(loaded.bytes))
             });
         }
         if row.is_none() {

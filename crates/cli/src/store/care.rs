@@ -178,7 +178,8 @@ pub fn compact(args: &CompactArgs) -> Result<bool> {
             let stats = store.stats();
             bar.show(None, || {
                 let moved = stats.sealed_elements + stats.compacted_elements;
-                format!("{moved} elements moved, {} dropped", stats.dropped_elements)
+                let moved = counted(moved, "element");
+                format!("{moved} moved, {} dropped", stats.dropped_elements)
             });
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -274,8 +275,7 @@ pub fn verify(args: &VerifyArgs) -> Result<bool> {
         }
         let what = match report.problems.len() {
             0 => "no problem found".to_owned(),
-            1 => "1 problem".to_owned(),
-            count => format!("{count} problems"),
+            count => counted(count, "problem"),
         };
         writeln!(
             out,
@@ -351,15 +351,11 @@ fn repair_json(report: &RepairReport, out: &mut impl Write) -> Result<()> {
 
 fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result<()> {
     for loss in report.lost.iter().take(LISTED) {
-        let (first, bytes) = (loss.offset, loss.bytes);
-        writeln!(
-            out,
-            "lost {bytes} bytes from byte {first} on: {}",
-            loss.what
-        )?;
+        let (first, bytes) = (loss.offset, counted(loss.bytes, "byte"));
+        writeln!(out, "lost {bytes} from byte {first} on: {}", loss.what)?;
     }
     if report.lost.len() > LISTED {
-        writeln!(out, "and {} more losses", report.lost.len() - LISTED)?;
+        writeln!(out, "and {} more", report.lost.len() - LISTED)?;
     }
     if report.manifest_lost {
         writeln!(

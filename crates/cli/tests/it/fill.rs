@@ -186,7 +186,7 @@ fn a_cache_that_came_back_is_not_filled_at_its_start() {
     assert_eq!(status(&folder)["fill"], "none");
     let said = server.stderr(&folder);
     assert!(
-        said.contains("is left out: the cache came back with 1 items"),
+        said.contains("is left out: the cache came back with 1 item;"),
         "{said}"
     );
 }

@@ -572,7 +572,7 @@ fn ctrl_c_prints_what_there_is() {
     told.read_to_string(&mut said).unwrap();
     let out = child.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(130), "{said}");
-    has(&said, "stopped: what follows is of the");
+    has(&said, "stopped: what follows is of ");
     has(&stdout(&out), "write amplification");
 }
 

@@ -6,6 +6,7 @@
 
 use std::io::{self, Read, Write};
 
+use senko_io::counted;
 use senko_io::le::{put, u32_at, u64_at};
 
 use super::{Head, MAX_KEY, Take, TransferError};
@@ -303,7 +304,8 @@ impl<R: Read> Reader<R> {
         let (items, number) = (self.found.items, self.block);
         let cut = || {
             damaged(format!(
-                "the dump is not whole: it is cut off in block {number}, after {items} items"
+                "the dump is not whole: it is cut off in block {number}, after {}",
+                counted(items, "item")
             ))
         };
         let wrong = || damaged(format!("the dump is damaged in block {number}"));
@@ -347,7 +349,8 @@ impl<R: Read> Reader<R> {
         let found = self.found;
         if (items, bytes) != (found.items, found.bytes) {
             return damaged(format!(
-                "the dump says that it has {items} items, and has {}",
+                "the dump says that it has {}, and has {}",
+                counted(items, "item"),
                 found.items
             ));
         }

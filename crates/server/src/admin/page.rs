@@ -10,7 +10,7 @@ use std::fmt::{Display, Write as _};
 use std::time::Instant;
 
 use senko_cache::DeviceState;
-use senko_io::Op;
+use senko_io::{Op, counted};
 
 use super::chart::{Chart, Series};
 use super::history::{History, Point};
@@ -471,8 +471,10 @@ fn connections(page: &mut Page, started: &Started) {
     let watched = started.shared.watchers.counts();
     if watched.watchers > 0 || watched.made > 0 {
         page.line(&format!(
-            "{} of {MOST_WATCHERS} watchers; {} lines made since the start, {} dropped",
-            watched.watchers, watched.made, watched.skipped
+            "{} of {MOST_WATCHERS} watchers; {} made since the start, {} dropped",
+            watched.watchers,
+            counted(watched.made, "line"),
+            watched.skipped
         ));
     }
 }
@@ -506,15 +508,17 @@ fn start(page: &mut Page, started: &Started) {
         Some(warm) => match &warm.why_empty {
             Some(why) if warm.flash_items + warm.dram_items == 0 => format!("cold: {why}"),
             Some(why) => format!(
-                "partly warm: {} items on flash and {} in DRAM; {why}",
-                warm.flash_items, warm.dram_items
+                "partly warm: {} on flash and {} in DRAM; {why}",
+                counted(warm.flash_items, "item"),
+                warm.dram_items
             ),
             None if warm.flash_items + warm.dram_items == 0 => {
                 "cold: the data directory was empty".to_owned()
             }
             None => format!(
-                "warm: {} items on flash and {} in DRAM came back",
-                warm.flash_items, warm.dram_items
+                "warm: {} on flash and {} in DRAM came back",
+                counted(warm.flash_items, "item"),
+                warm.dram_items
             ),
         },
     };

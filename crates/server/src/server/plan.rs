@@ -15,7 +15,7 @@
 //! do all shards.
 
 use senko_cache::FRAME_PAGES;
-use senko_io::{LoopConfig, PAGE_SIZE, exact_size};
+use senko_io::{LoopConfig, PAGE_SIZE, counted, exact_size};
 
 use crate::settings::{LARGE_ITEM, Settings};
 use crate::shards::STAND_IN_BYTES;
@@ -139,10 +139,10 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             ),
         };
         return Err(format!(
-            "{given} is too small for {} and {} connections: {need} is the least, \
+            "{given} is too small for {} and {}: {need} is the least, \
              or ask for fewer threads (-t) or connections (-c)",
             counted(settings.threads, "thread"),
-            settings.max_connections,
+            counted(settings.max_connections, "connection"),
         ));
     }
     let region = region_for(settings, (shards, shard), flash);
@@ -179,11 +179,6 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
 fn upload_bytes(shard: usize) -> usize {
     let usual = (shard / UPLOAD_SHARE).min(USUAL_UPLOAD_BYTES);
     usual.max(shard / LATER_UPLOAD_SHARE).min(MOST_UPLOAD_BYTES)
-}
-
-/// `1 thread`, `2 threads`.
-pub(super) fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// The size of each part, whether sufficient or not.
@@ -384,7 +379,7 @@ fn check_flash(
                 spec.path.display(),
                 exact_size(LABEL_PAGES * PAGE_SIZE as u64),
                 exact_size(*bytes),
-                counted(shards as usize, "shard"),
+                counted(shards, "shard"),
                 exact_size(least * shards),
                 exact_size(region as u64),
             ));

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::plan::counted;
+use senko_io::counted;
+
 use super::{Control, Listening, ServerError};
 use crate::auth::Auth;
 use crate::clock::Clock;
@@ -157,7 +158,7 @@ impl Control {
         for (path, read) in &files {
             match read {
                 Ok(users) => {
-                    let users = counted(*users, "user");
+                    let users = counted(users, "user");
                     tracing::info!("{} has {users} now", path.display());
                 }
                 Err(why) => tracing::error!("{why}; the users before stay"),
@@ -209,7 +210,7 @@ impl Shared {
 fn tell_of_certificate(read: &Result<i64, Refused>, more: &str) {
     match read {
         Ok(days @ 0..) => {
-            let days = counted(*days as usize, "day");
+            let days = counted(days, "day");
             tracing::info!("the certificate was read again; it ends in {days}{more}");
         }
         Ok(_) => tracing::warn!("the certificate was read again; {ENDED}{more}"),

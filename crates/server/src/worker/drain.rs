@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use senko_io::ConnId;
+use senko_io::{ConnId, counted};
 
 use super::Worker;
 use super::conns::Link;
@@ -65,7 +65,8 @@ impl Worker {
 
     fn begin_drain(&mut self, now: Instant) {
         let sockets = self.sockets();
-        tracing::debug!("worker {} drains {} connections", self.index, sockets.len());
+        let open = counted(sockets.len(), "connection");
+        tracing::debug!("worker {} drains {open}", self.index);
         let patience = self.core.shared.settings.patience;
         self.drain = Some(Drain {
             until: now + PATIENCE * patience,

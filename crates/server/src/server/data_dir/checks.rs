@@ -6,10 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use senko_cache::{DeviceLabel, Superblock, SuperblockError};
-use senko_io::{FlashFile, PAGE_SIZE, exact_size};
+use senko_io::{FlashFile, PAGE_SIZE, counted, exact_size};
 
 use crate::server::ServerError;
-use crate::server::plan::counted;
 use crate::settings::Settings;
 
 /// Checks that the directory belongs to these flash files and regions.
