@@ -555,7 +555,7 @@ fn start_json(report: &StartReport, took: Duration) -> serde_json::Value {
         "region": report.region,
         "max_item": report.max_item,
         "warm": report.warm.as_ref().map(|w| json!({
-            "flash_items": w.flash_items, "dram_items": w.dram_items, "dropped": w.dropped, "damaged": w.damaged, "why_empty": w.why_empty,
+            "flash_items": w.flash_items, "dram_items": w.dram_items, "dropped": w.dropped, "damaged": w.damaged, "lost": w.lost, "why_empty": w.why_empty,
         })),
         "flash": report.flash.iter().map(|f| json!({ "path": f.path, "bytes": f.bytes, "direct": f.direct })).collect::<Vec<_>>(),
     })

@@ -108,8 +108,10 @@ pub struct Recovered {
     pub dram_items: u64,
     /// Slots that were not kept, because their items were only in DRAM or not yet on the device.
     pub dropped: u64,
-    /// Items of a clean stop whose checksum was wrong.
+    /// Parts of the files of a clean stop that were damaged.
     pub damaged: u64,
+    /// Saved items of DRAM that were not on flash and can't be read: their file is damaged or gone.
+    pub lost: u64,
     /// Why the shard is empty, if it could have been restored.
     pub why_empty: Option<String>,
 }
@@ -200,6 +202,8 @@ pub(crate) fn make<'a>(
                 Ok(head) => {
                     let mut made = parts.load(&plan, logs, &head, &mut index, shape)?;
                     if made.recovered.why_empty.is_none() {
+                        // Each item that is read lowers it.
+                        made.recovered.lost = head.only_dram;
                         made.saved_items = items
                             .map(|from| saved::SavedItems::new(from, plan.belongs, restore.stop));
                     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use senko_cache::{
     DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, PolicyKind, Recovered, Restore,
-    RestoreFrom, Shard, ShardConfig, SharedFiles, Want,
+    RestoreFrom, SavedCounts, Shard, ShardConfig, SharedFiles, Want,
 };
 use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
 
@@ -245,11 +245,12 @@ impl Restarts {
             if killed() {
                 return;
             }
+            let mut items = SavedCounts::default();
             if keep_dram {
                 let saved = shard.save_items(&mut Vec::new(), stop);
-                saved.expect("a Vec takes all");
+                items = saved.expect("a Vec takes all");
             }
-            let saved = shard.save(&mut Vec::new(), stop);
+            let saved = shard.save(&mut Vec::new(), stop, items);
             saved.expect("a Vec takes all");
         });
         self.come_back(&before);
@@ -343,14 +344,12 @@ impl Restarts {
         assert!(self.run.shard.is_closed());
         self.data_dir.stop += 1;
         let (mut index, mut items) = (Vec::new(), Vec::new());
+        let (stop, mut counts) = (self.data_dir.stop, SavedCounts::default());
         if keep_dram {
-            let stop = self.data_dir.stop;
-            self.run
-                .shard
-                .save_items(&mut items, stop)
-                .expect("a Vec takes all");
+            let saved = self.run.shard.save_items(&mut items, stop);
+            counts = saved.expect("a Vec takes all");
         }
-        let saved = self.run.shard.save(&mut index, self.data_dir.stop);
+        let saved = self.run.shard.save(&mut index, stop, counts);
         saved.expect("a Vec takes all");
         damage(&mut index, &mut items);
         let device = self.run.queue.after_kill(0);
@@ -630,8 +629,8 @@ fn a_clean_stop_keeps_what_it_says() {
             let model = r.run.model.clone();
             let recovered = r.restart(keep_dram, |_, _| {});
             assert!(
-                recovered.why_empty.is_none() && recovered.damaged == 0,
-                "seed {seed}"
+                recovered.why_empty.is_none() && recovered.damaged == 0 && recovered.lost == 0,
+                "seed {seed}: {recovered:?}"
             );
             assert!(!keep_dram || recovered.dram_items > 0, "seed {seed}");
             let lost = r.lost;
@@ -723,8 +722,8 @@ fn other_memory_after_a_clean_stop_keeps_the_newest() {
         let before = r.run.shard.stats();
         let recovered = r.restart(true, |_, _| {});
         assert_eq!(
-            (recovered.why_empty, recovered.dropped),
-            (None, 0),
+            (recovered.why_empty, recovered.dropped, recovered.lost),
+            (None, 0, 0),
             "seed {seed}"
         );
         // A quarter may have expired.
@@ -915,13 +914,14 @@ fn cas_values_of_shards_never_meet() {
 }
 
 /// The file of DRAM's items was cut off within its header, or belongs to another stop: the shard
-/// reports it once, and recovers what is on flash.
+/// reports it once, counts the items that were only there, and recovers what is on flash.
 #[test]
 fn items_without_a_good_head_are_told_as_damage() {
     let config = config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, 1);
     let mut r = Restarts::new(config, 1500, 60_000, 1);
     for cut in [true, false] {
         r.steps(3000);
+        let before = r.run.shard.stats().dram_items;
         let recovered = r.restart(true, |_, items| {
             if cut {
                 items.truncate(9);
@@ -930,6 +930,7 @@ fn items_without_a_good_head_are_told_as_damage() {
             }
         });
         assert_eq!((recovered.damaged, recovered.dram_items), (1, 0));
+        assert!((1..=before).contains(&recovered.lost), "{recovered:?}");
         assert_eq!(recovered.why_empty, None);
     }
 }

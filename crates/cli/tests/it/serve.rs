@@ -316,6 +316,44 @@ fn two_signals_at_once_are_one_request_to_stop() {
     assert_eq!(server.start["warm"]["dram_items"], 1000);
 }
 
+/// A flipped byte of the saved items costs all items behind it. The log said "1 parts of the saved
+/// files were damaged", and not that 500 of 1000 items were lost.
+#[test]
+fn a_start_says_how_many_saved_items_it_lost() {
+    let folder = Scratch::new();
+    let args = "-t 1 -p 0 -m 64 --flash f:64m --data-dir d --keep-dram";
+    let fill = |server: &Running| {
+        let mut client = server.connect();
+        for n in 0..1000 {
+            let set = format!("set k{n} 0 0 4\r\nabcd\r\n");
+            assert_eq!(ask(&mut client, &set, "\n"), "STORED\r\n");
+        }
+    };
+    let items = folder.join("d/items-0.senko");
+    let server = Running::serve(&folder, args);
+    fill(&server);
+    assert!(server.stop().0.success());
+    let mut bytes = std::fs::read(&items).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&items, &bytes).unwrap();
+    let server = Running::serve(&folder, args);
+    let warm = &server.start["warm"];
+    let lost = warm["lost"].as_u64().unwrap();
+    assert_eq!(warm["dram_items"].as_u64().unwrap() + lost, 1000, "{warm}");
+    assert!((400..600).contains(&lost), "{warm}");
+    let said = server.stderr(&folder);
+    has(&said, "the saved files are damaged in 1 place");
+    has(&said, &format!("lost {lost} items of DRAM, which"));
+    // The whole file is gone.
+    fill(&server);
+    assert!(server.stop().0.success());
+    std::fs::remove_file(&items).unwrap();
+    let server = Running::serve(&folder, args);
+    assert_eq!(server.start["warm"]["lost"], 1000);
+    has(&server.stderr(&folder), "lost 1000 items of DRAM, which");
+}
+
 /// A second signal used to end the server without a word and with the code of a failed start, and
 /// left its pid file and its Unix socket behind.
 #[test]

@@ -160,6 +160,9 @@ fn server(text: &mut Text, shared: &Shared, report: &StartReport) {
                 = &[("dram", warm.dram_items), ("flash", warm.flash_items)];
             gauge "senko_start_damaged":
                 "Parts of saved files that the last start found damaged." = warm.damaged;
+            gauge "senko_start_lost":
+                "Saved items of DRAM that the last start could not read, with no copy on flash."
+                = warm.lost;
         }
     }
     let counts = &shared.conn_counts;

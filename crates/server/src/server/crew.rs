@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use senko_cache::Recovered;
+use senko_io::counted;
 
 use super::Control;
 use super::data_dir::Stopped;
@@ -106,6 +107,7 @@ pub(super) fn warm_report(loops: &[LoopReport]) -> Recovered {
         all.dram_items += r.dram_items;
         all.dropped += r.dropped;
         all.damaged += r.damaged;
+        all.lost += r.lost;
         if let Some(why) = &r.why_empty
             && all.why_empty.as_ref() != Some(why)
         {
@@ -114,7 +116,14 @@ pub(super) fn warm_report(loops: &[LoopReport]) -> Recovered {
         }
     }
     if all.damaged > 0 {
-        tracing::warn!("{} parts of the saved files were damaged", all.damaged);
+        let places = counted(all.damaged, "place");
+        tracing::warn!("the saved files are damaged in {places}");
+    }
+    if all.lost > 0 {
+        let items = counted(all.lost, "item");
+        tracing::warn!(
+            "lost {items} of DRAM, which the stop saved, and of which flash has no copy"
+        );
     }
     all
 }

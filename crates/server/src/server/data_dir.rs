@@ -455,7 +455,9 @@ impl DataDir {
             false => Ok(SavedCounts::default()),
         };
         // Flash is saved even if there is no room for the items in DRAM.
-        let flash_items = write_whole(&self.index_path(n), |out| shard.save(out, stop)).map_err(|why| {
+        let saved = *items.as_ref().unwrap_or(&SavedCounts::default());
+        let write = |out: &mut Snapshot| shard.save(out, stop, saved);
+        let flash_items = write_whole(&self.index_path(n), write).map_err(|why| {
             // Without the index the file of items is useless. The next start removes files that
             // can't be removed now.
             let _ = Snapshot::remove(&self.items_path(n));
@@ -465,7 +467,6 @@ impl DataDir {
             };
             format!("{why}; {rest}")
         })?;
-        let saved = *items.as_ref().unwrap_or(&SavedCounts::default());
         Ok(Stopped {
             flushes: shard.flushes(),
             cas: shard.cas(),

@@ -47,6 +47,8 @@ pub(crate) struct Head {
     pub marks: Vec<LogMark>,
     /// The size step of each segment.
     pub steps: Vec<u8>,
+    /// Items of DRAM that the stop saved, without those that are on flash too.
+    pub only_dram: u64,
 }
 
 /// Fills in the head of a file: all fields except those that [`seal`] writes.
@@ -84,6 +86,7 @@ impl Head {
         put(&mut head, 56, &belongs.region_pages.to_le_bytes());
         put(&mut head, 64, &(belongs.logs as u32).to_le_bytes());
         put(&mut head, 68, &(belongs.regions as u32).to_le_bytes());
+        put(&mut head, 72, &self.only_dram.to_le_bytes());
         seal(&mut head, INDEX_MAGIC);
         out.write_all(&head)?;
         let mut table = Vec::new();
@@ -156,6 +159,7 @@ impl Head {
             shape,
             marks,
             steps: table[len - shape.segments()..len].to_vec(),
+            only_dram: u64_at(&head, 72),
         })
     }
 
@@ -301,6 +305,12 @@ pub struct SavedCounts {
     pub on_flash: u64,
 }
 
+impl SavedCounts {
+    fn only_dram(&self) -> u64 {
+        self.items - self.on_flash
+    }
+}
+
 impl Shard {
     /// Writes the items of DRAM, oldest first, for [`Shard::open`] after a clean stop. Call it
     /// before [`Shard::save`].
@@ -369,9 +379,10 @@ impl Shard {
         copy != Slot::EMPTY && !self.is_gone(copy)
     }
 
-    /// Writes the index, for [`Shard::open`] after a clean stop. Slots of items in DRAM turn to the
-    /// flash copy, or are dropped: the shard ends here. Returns how many items are on flash.
-    pub fn save(&mut self, out: &mut dyn Write, stop: u64) -> io::Result<u64> {
+    /// Writes the index, for [`Shard::open`] after a clean stop, and how many items of DRAM were
+    /// saved. Slots of items in DRAM turn to the flash copy, or are dropped: the shard ends here.
+    /// Returns how many items are on flash.
+    pub fn save(&mut self, out: &mut dyn Write, stop: u64, items: SavedCounts) -> io::Result<u64> {
         debug_assert!(self.is_closed());
         let belongs = self.belongs();
         let Shard {
@@ -405,6 +416,7 @@ impl Shard {
             shape: index.shape(),
             marks: logs.iter().map(Log::mark).collect(),
             steps: (0..index.segments()).map(|n| index.step_of(n)).collect(),
+            only_dram: items.only_dram(),
         };
         head.write(out, &belongs, stop)?;
         for n in 0..index.segments() {
@@ -436,6 +448,9 @@ impl Shard {
                 damaged = true;
                 break;
             };
+            if item.copy == Slot::EMPTY {
+                recovered.lost = recovered.lost.saturating_sub(1);
+            }
             if record::expired(header.expiry, self.now) {
                 continue;
             }
