@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use anyhow::{Context, Result, bail};
+use senko_io::counted;
 
 /// Descriptors needed besides connections: listeners, rings, flash files, trace, standard streams.
 const OTHER_DESCRIPTORS: u64 = 64;
@@ -41,13 +42,21 @@ pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
     };
     // SAFETY: the struct outlives the call, which only reads it.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } != 0 {
-        bail!(
-            "{connections} connections need {need} open files, but the hard limit is {hard}: ask for fewer connections (-c {}) or raise it (ulimit -Hn)",
-            hard.saturating_sub(OTHER_DESCRIPTORS + 8 * threads as u64)
-                .max(1)
-        );
+        bail!(too_few_files(connections as u64, need, hard));
     }
     Ok(())
+}
+
+fn too_few_files(connections: u64, need: u64, hard: u64) -> String {
+    let fewer = match hard.saturating_sub(need - connections) {
+        0 => String::new(),
+        most => format!(", or ask for fewer connections (-c {most})"),
+    };
+    format!(
+        "with {} the server needs {need} open files, and the hard limit is {hard}: raise it to \
+         that (ulimit -Hn {need}){fewer}",
+        counted(connections, "connection")
+    )
 }
 
 /// Makes a write beyond `ulimit -f` fail with an error that can be reported, instead of ending the
@@ -664,6 +673,15 @@ mod tests {
         drop(PidFile::begin(&pid).unwrap());
         assert!(!pid.exists());
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// With a limit that not even one connection fits in, the advice was "-c 1".
+    #[test]
+    fn a_limit_of_open_files_that_is_too_low_has_an_advice_that_helps() {
+        let told = too_few_files(1, 73, 60);
+        assert!(told.ends_with("raise it to that (ulimit -Hn 73)"), "{told}");
+        let told = too_few_files(200, 272, 100);
+        assert!(told.ends_with("(ulimit -Hn 272), or ask for fewer connections (-c 28)"));
     }
 
     fn comm() -> String {
