@@ -2,15 +2,19 @@
 //! What items take in each tier, without a shard: for plans. Records go to pages by the same rules
 //! as in a log ([`crate::flash::log`]), and to chunks of DRAM by the same classes.
 
-use senko_io::PAGE_SIZE;
+use senko_io::{AlignedBuf, PAGE_SIZE};
 
-use crate::arena::{MAX_CHUNK, item_sizes};
+use crate::arena::{Arena, MAX_CHUNK, item_sizes};
 use crate::dram::item::{CHAIN_HEADER, Words};
 use crate::flash::open_pages::{OpenPages, Sizes};
+use crate::index::{Index, Shape};
+use crate::key::{HashSeed, Key};
 use crate::record::{Header, RECORD_ALIGN};
 
 /// Pages of a write buffer of the smallest size. The two newest write buffers stay open.
 const BUFFER_PAGES: u64 = (64 << 10) / PAGE_SIZE as u64;
+/// Of an index for more items than this, a part is filled.
+const MOST_FILLED: u64 = 1 << 20;
 
 /// The pages of a log, without their bytes.
 ///
@@ -136,6 +140,35 @@ impl Footprint {
         head(key_len, value_len)
             .flash_len()
             .next_multiple_of(RECORD_ALIGN) as u64
+    }
+
+    /// Bytes of DRAM that the index takes in a shard with so many bytes of flash and of memory,
+    /// after so many items have come: an index is filled, or for many items an equal part of one.
+    pub fn index_bytes(flash: u64, memory: u64, items: u64) -> u64 {
+        let mut shape = Shape::plan(flash / PAGE_SIZE as u64, memory as usize);
+        let mut parts = 1;
+        while items / parts > MOST_FILLED && shape.segment_bits > 0 {
+            parts *= 2;
+            shape.segment_bits -= 1;
+        }
+        let items = items / parts;
+        // More than it takes: a page for each segment that a step of sizes can hold, and the rest.
+        let most = shape.page_bytes * 256 + shape.segments() * 256 + items as usize * 64;
+        let memory = AlignedBuf::new(Arena::segment_memory(most, shape.page_bytes));
+        let Some(mut index) = Index::new(shape, memory, None) else {
+            return 0;
+        };
+        for n in 1..=items {
+            let hash = Key::new(&n.to_le_bytes(), HashSeed::default()).hash;
+            while let Some(segment) = index.wants_growth(hash)
+                && index.grow(segment)
+            {}
+            let slot = index.dram_slot(hash, n as u32);
+            if index.insert(hash, slot).is_err() {
+                break;
+            }
+        }
+        index.bytes() as u64 * parts
     }
 
     /// Sizes of chunks of DRAM, ascending.

@@ -95,7 +95,8 @@ pub struct PlanArgs {
     /// Price of flash, a GB [default: 0.1, or 2 with --paper]
     #[arg(long, value_name = "PRICE", value_parser = quantity)]
     flash_price: Option<f64>,
-    /// Bits of DRAM for each item on flash [default: 72, as in senko serve, or 16 with --paper]
+    /// Bits of DRAM for each item in the index [default: what senko serve takes, with --ratios 72
+    /// or, with --paper, 16]
     #[arg(long, value_name = "FACTOR", value_parser = quantity)]
     index_bits: Option<f64>,
     /// Writes that a block of the drive survives
@@ -350,7 +351,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         Some(PolicyKind::S3Fifo) | None => curve::Policy::S3Fifo,
     };
     let size = |item: usize| sizes[item.min(sizes.len() - 1)];
-    let of_item = premises.index_bits / 8.0;
+    let of_item = args.index_bits.map(|bits| bits / 8.0);
     let mut servers = Servers::new(curve, policy, size, (population.unit, of_item));
     let dram_hit = args.dram_hit.unwrap_or(DRAM_HIT.min(hit));
     let Some(served) = servers.least_of(hit, dram_hit) else {

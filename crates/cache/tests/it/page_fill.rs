@@ -219,6 +219,12 @@ fn pages_are_counted_as_a_shard_fills_them() {
             bytes += (key_len + value_len) as u64;
         }
         let s = shard.stats();
+        let index = Footprint::index_bytes(256 << 20, 8 << 20, items);
+        let off = index as f64 / s.index_bytes as f64 - 1.0;
+        let each = s.index_bytes as f64 / items as f64;
+        println!("{name}: {each:.1} bytes of index for an item, counted {off:+.3} of it");
+        let pages = (index.abs_diff(s.index_bytes) as f64 / 65536.0).round();
+        assert!(off.abs() < 0.05 || pages <= 2.0, "{name}: {index}, {s:?}");
         // How full pages are: large items leave DRAM before small ones.
         let written = s.page_fill_record_bytes as f64 / s.page_fill_page_bytes as f64;
         let planned = records as f64 / counted.flash_bytes() as f64;

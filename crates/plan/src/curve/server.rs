@@ -7,6 +7,8 @@
 
 use std::cell::RefCell;
 
+use senko_cache::Footprint;
+
 use super::tiers::{self, Item, Machine};
 use super::{Curve, Policy};
 
@@ -25,6 +27,8 @@ const MOST_TIMES: f64 = 64.0;
 const SPARE: f64 = 4.0 * (16u64 << 20) as f64;
 /// DRAM for all objects has so much beside them: each size class has a page that is not full.
 const DRAM_SPARE: f64 = 8e6;
+/// Bytes of the index for an item, while a server is sought.
+const INDEX_BYTES: f64 = 9.4;
 
 /// What a server does.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,8 +54,8 @@ pub struct Servers<'a> {
     items: Vec<Vec<Item>>,
     /// Bytes of DRAM and of pages on flash for a unit of the curve.
     unit: Machine,
-    /// For each object.
-    index_bytes: f64,
+    /// For each object; `None`: what the index of `senko serve` takes.
+    index_bytes: Option<f64>,
     /// By so much hits may be above the wanted share.
     enough: f64,
     known: RefCell<Vec<(usize, Served)>>,
@@ -59,12 +63,13 @@ pub struct Servers<'a> {
 
 impl<'a> Servers<'a> {
     /// Servers for a curve whose objects have these sizes, keys included: that of an object by its
-    /// number. An object on flash takes `index_bytes` of DRAM.
+    /// number. An object takes `index_bytes` of DRAM for the index; `None`: what it takes in
+    /// `senko serve`.
     pub fn new(
         curve: &'a Curve,
         policy: Policy,
         size: impl Fn(usize) -> u64,
-        (unit, index_bytes): (Machine, f64),
+        (unit, index_bytes): (Machine, Option<f64>),
     ) -> Servers<'a> {
         let items = curve.levels.iter().map(|level| {
             let objects = level.requests.footprint_objects();
@@ -114,6 +119,18 @@ impl<'a> Servers<'a> {
 
     /// A server with these bytes of DRAM for items, and of flash.
     pub fn of(&self, dram: f64, flash: f64) -> Served {
+        let mut served = self.about(dram, flash);
+        if self.index_bytes.is_none() {
+            let machine = &mut served.machine;
+            let items = (machine.index / INDEX_BYTES) as u64;
+            let memory = machine.memory() as u64;
+            machine.index = Footprint::index_bytes(flash as u64, memory, items) as f64;
+        }
+        served
+    }
+
+    /// The same, with about the index of its objects.
+    fn about(&self, dram: f64, flash: f64) -> Served {
         let units = (flash / self.unit.flash).max(dram / self.unit.dram);
         self.at(self.level(units), dram, flash)
     }
@@ -127,7 +144,8 @@ impl<'a> Servers<'a> {
         }
         let level = &self.curve.levels[at];
         let units = (flash / self.unit.flash + dram / self.unit.dram).min(self.curve.footprint);
-        let index = units / self.curve.footprint * self.curve.objects * self.index_bytes;
+        let index_bytes = self.index_bytes.unwrap_or(INDEX_BYTES);
+        let index = units / self.curve.footprint * self.curve.objects * index_bytes;
         let machine = Machine { dram, index, flash };
         let part = (level.scale, level.warm);
         let found = tiers::simulate(
@@ -141,7 +159,7 @@ impl<'a> Servers<'a> {
         let a_request = |bytes: f64| bytes / level.scale / level.whole.max(1.0);
         let served = Served {
             machine: Machine {
-                index: found.objects / level.scale * self.index_bytes,
+                index: found.objects / level.scale * index_bytes,
                 ..machine
             },
             hits: share(found.hits),
@@ -173,7 +191,7 @@ impl<'a> Servers<'a> {
     /// `guess`. `None` if with none so many hit.
     pub fn flash_for(&self, share: f64, dram: f64, guess: f64) -> Option<f64> {
         let unit = self.unit.flash;
-        let hits = |flash: f64| self.of(dram, flash).hits;
+        let hits = |flash: f64| self.about(dram, flash).hits;
         let most = self.curve.footprint * unit * MOST_TIMES + SPARE;
         self.least((guess, most, unit), share, hits)
     }
@@ -190,9 +208,8 @@ impl<'a> Servers<'a> {
         let mut dram = size(in_dram)? * self.unit.dram;
         for _ in 0..ROUNDS {
             dram = self.dram_for(in_dram, flash, dram)?;
-            let alone = self.of(dram, 0.0);
-            if alone.hits >= share * (1.0 - 1e-9) {
-                return Some(alone);
+            if self.about(dram, 0.0).hits >= share * (1.0 - 1e-9) {
+                return Some(self.of(dram, 0.0));
             }
             let before = flash;
             flash = self.flash_for(share, dram, flash)?;

@@ -146,7 +146,7 @@ fn both_tiers_of_many_items_find_what_che_says() {
         index: 0.0,
         flash: taken.flash_bytes() as f64 / 1e3,
     };
-    let servers = Servers::new(&curve, Policy::S3Fifo, |_| 300, (unit, 9.0));
+    let servers = Servers::new(&curve, Policy::S3Fifo, |_| 300, (unit, None));
     for part in [1_000, 64, 16, 4] {
         let held = (items / part) as f64;
         let hits = servers.of(held * unit.dram / 50.0, held * unit.flash).hits;
