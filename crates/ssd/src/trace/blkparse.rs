@@ -108,6 +108,42 @@ pub(super) fn action(line: &[u8]) -> Option<&[u8]> {
     words.next()
 }
 
+/// The lines behind the events: totals by processor, process and device, and the files read.
+fn is_total(line: &[u8]) -> bool {
+    const BEGIN: [&[u8]; 6] = [
+        b"CPU",
+        b"Total (",
+        b"Events (",
+        b"Throughput (",
+        b"Skips: ",
+        b"Input file ",
+    ];
+    const COUNTED: [&[u8]; 7] = [
+        b"Reads",
+        b"Read",
+        b"PC",
+        b"IO",
+        b"Allocation",
+        b"Dispatch",
+        b"Completion",
+    ];
+    if BEGIN.iter().any(|begin| line.starts_with(begin)) {
+        return true;
+    }
+    if line.starts_with(b" ") {
+        let first = fields::words(line).next().unwrap_or_default();
+        return line.contains(&b':') && COUNTED.contains(&first);
+    }
+    // `name (pid)` or `name (pid, ...)`, with -s.
+    let Some(open) = line.iter().rposition(|&byte| byte == b'(') else {
+        return false;
+    };
+    let rest = line[open + 1..].trim_ascii_end();
+    let pid = rest.strip_suffix(b")").unwrap_or_default();
+    let pid = pid.strip_suffix(b", ...").unwrap_or(pid);
+    open > 0 && fields::uint(pid).is_some()
+}
+
 /// `major,minor` as one number.
 fn device(word: &[u8]) -> Option<u32> {
     let comma = word.iter().position(|&byte| byte == b',')?;
@@ -122,8 +158,10 @@ impl LineParser for Blkparse {
         let mut words = fields::words(line);
         let first = words.next().unwrap_or_default();
         if !first.first().is_some_and(u8::is_ascii_digit) {
-            // Totals, and messages of blkparse.
-            return Parsed::Heading;
+            return match is_total(line) {
+                true => Parsed::Heading,
+                false => Parsed::Damaged("it is neither an event nor one of blkparse's totals"),
+            };
         }
         let mut next = || words.next().unwrap_or_default();
         let device = want!(device(first), "the device is not a major,minor");

@@ -205,6 +205,26 @@ fn blkparse() {
     );
 }
 
+/// Lines of nonsense counted as headings, so a trace with few requests among them was read without
+/// a word.
+#[test]
+fn blkparse_tells_nonsense_from_totals() {
+    let totals = " Read depth:             1        \t Write depth:             1\n \
+        IO unplugs:             4        \t Timer unplugs:           0\n\n\
+        Total (sda):\nEvents (sda): 34 entries\nSkips: 0 forward (0 -   0.0%)\n\
+        kjournald (697)\nWeb Content (700, ...)\nInput file sda.blktrace.0 added\n";
+    let (_, reader) = whole(format!("{BLKPARSE}{totals}"), "blkparse");
+    assert_eq!((reader.counts().headings, reader.counts().damaged), (13, 0));
+    let text = format!("{BLKPARSE}what is this\n# 12\nsda: x (y)\n");
+    let (requests, reader) = whole(text.as_str(), "blkparse");
+    assert_eq!((requests.len(), reader.counts().damaged), (5, 3));
+    let first = &reader.counts().first_damaged[0];
+    assert_eq!((first.number, first.text.as_str()), (16, "what is this"));
+    let (_, reader) = whole("no\nrequest\n", "blkparse");
+    let told = reader.check("x").unwrap_err();
+    assert!(told.contains("2 lines are damaged"), "{told}");
+}
+
 #[test]
 fn fio_2() {
     let text = "fio version 2 iolog\n\
