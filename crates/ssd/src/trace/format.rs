@@ -102,6 +102,12 @@ impl Format {
         }
     }
 
+    /// The format of this name.
+    pub(super) fn of_name(name: &str) -> Option<Format> {
+        let row = NAMES.iter().find(|row| row.1.contains(&name));
+        row.map(|row| row.0)
+    }
+
     /// The names of all formats, for a message.
     pub fn names() -> String {
         NAMES.map(|row| row.1[0]).join(", ")
@@ -191,8 +197,8 @@ impl FromStr for TraceSpec {
     fn from_str(text: &str) -> Result<TraceSpec, Error> {
         let mut spec: Spec = without_commas_in_columns(text).parse()?;
         let name = spec.name().to_owned();
-        let format = match NAMES.iter().find(|row| row.1.contains(&name.as_str())) {
-            Some(row) => Some(row.0),
+        let format = match Format::of_name(&name) {
+            Some(format) => Some(format),
             None if name == AUTO => None,
             None => {
                 return Err(Error::spec(format!(

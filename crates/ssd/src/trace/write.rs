@@ -53,6 +53,15 @@ impl FromStr for WriteFormat {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<WriteFormat, Error> {
+        let name = text.split(':').next().unwrap_or_default();
+        let unwritten = || {
+            Err(Error::spec(format!(
+                "\"{name}\" can't be written; spc, msr, columns, fio and senko can"
+            )))
+        };
+        if Format::of_name(name).is_none() {
+            return unwritten();
+        }
         let TraceSpec {
             format, options, ..
         } = text.parse()?;
@@ -70,9 +79,7 @@ impl FromStr for WriteFormat {
             }),
             Some(Format::Fio) => Ok(WriteFormat::Fio),
             Some(Format::Senko) => Ok(WriteFormat::Senko),
-            _ => Err(Error::spec(format!(
-                "\"{text}\" can't be written; spc, msr, columns, fio and senko can"
-            ))),
+            _ => unwritten(),
         }
     }
 }

@@ -71,6 +71,10 @@ fn what_cannot_be_written_is_refused() {
     for format in ["etw", "lis", "auto", "columns:columns=tdasf", "spc:unit=s"] {
         assert!(format.parse::<WriteFormat>().is_err(), "{format}");
     }
+    // Formats that can only be read were named, too.
+    let told = "nope".parse::<WriteFormat>().unwrap_err().to_string();
+    let known = "\"nope\" can't be written; spc, msr, columns, fio and senko can";
+    assert!(told.ends_with(known), "{told}");
     let mut writer = TraceWriter::new(Vec::new(), WriteFormat::Msr);
     assert!(writer.write(&request(u64::MAX, 0, Read, 0, 4096)).is_err());
 }
