@@ -10,7 +10,7 @@ use clap::Args;
 use senko_io::{Output, bar, exact_size, tell, undo};
 use senko_plan::device::fit::{Fit, fit, off_by};
 use senko_plan::device::{
-    FileTarget, Found, LEAST, Mapping, Measured, SimulatedTarget, Target, measure,
+    FileTarget, Found, LEAST, Mapping, Measured, STEPS, SimulatedTarget, Target, measure,
 };
 use senko_plan::{Progress, Table};
 use senko_ssd::chart::Unit;
@@ -111,7 +111,11 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
             Box::new(opened)
         }
     };
-    let measured = measure(&mut *target, args.seed, &Bar)?;
+    let (removes, fits) = (made.is_some(), like.is_some());
+    let bar = Bar {
+        steps: STEPS + u64::from(removes) + u64::from(fits),
+    };
+    let measured = measure(&mut *target, args.seed, &bar)?;
     let mut notes = measured.notes();
     if measured.bytes < args.size {
         let size = |bytes: u64| Unit::BinaryBytes.show(bytes as f64);
@@ -121,11 +125,18 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
             size(args.size)
         ));
     }
+    if removes {
+        bar.step(STEPS, STEPS, "removing what was written");
+    }
     drop((target, made));
     let fitted = match &like {
-        Some(like) => Some(fit(&measured, like)?),
+        Some(like) => {
+            bar.step(bar.steps - 1, STEPS, "fitting the profile");
+            Some(fit(&measured, like)?)
+        }
         None => None,
     };
+    bar.step(bar.steps, STEPS, "done");
     notes.extend(fitted.as_ref().and_then(unlike));
     if senko_io::say::terminal() {
         bar!("\r\x1b[K");
@@ -196,11 +207,14 @@ fn profile(target: &str, like: &str, mut fit: Fit, notes: &[String]) -> Result<S
     Ok(text + &profile)
 }
 
-/// The progress of a measurement.
-struct Bar;
+/// The progress of a measurement and of what follows it, in so many steps.
+struct Bar {
+    steps: u64,
+}
 
 impl Progress for Bar {
-    fn step(&self, done: u64, total: u64, doing: &str) {
+    fn step(&self, done: u64, _: u64, doing: &str) {
+        let total = self.steps;
         if senko_io::say::terminal() {
             bar!("\r\x1b[K[{done}/{total}] {doing}");
         } else {

@@ -222,7 +222,6 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
     let series_in_order = Series::of(in_order, None);
     let series_random = Series::of(random, Some(series_in_order.median_ns));
     rounds.read(target)?;
-    progress.step(STEPS, STEPS, "done");
     Ok(Measured {
         bytes: target.bytes(),
         sizes,
@@ -261,8 +260,8 @@ fn series(target: &mut dyn Target, pages: impl Iterator<Item = u64>) -> Result<V
     pages.map(|page| target.write(page * PAGE, PAGE)).collect()
 }
 
-/// Steps of a measurement.
-const STEPS: u64 = 8;
+/// Steps of a measurement. Its caller may have more, and says when all are done.
+pub const STEPS: u64 = 8;
 const FLUSHES: u64 = 64;
 
 fn sizes(target: &mut dyn Target, fill: u64, rng: &mut Rng) -> Result<Vec<Size>> {

@@ -54,6 +54,11 @@ fn a_file_in_use_is_neither_measured_nor_drawn_over() {
     let args = format!("device {name} --destroy-data {name} --size 16m");
     let output = run(SENKO, &folder, args);
     assert!(output.status.success(), "{output:?}");
+    let steps = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        steps.ends_with("[7/8] single random writes\n[8/8] done\n"),
+        "{steps}"
+    );
     let left = std::fs::read(&path).unwrap();
     assert!(left.len() == 32 << 20 && left[16 << 20..].iter().all(|byte| *byte == 7));
     // Nearly all that was written were zeros, which drives and file systems compress.
@@ -117,6 +122,11 @@ fn a_result_does_not_replace_a_file_unless_forced() {
         assert!(output.status.success(), "{output:?}");
         let output = run(SENKO, &folder, format!("{args} --force"));
         assert!(output.status.success(), "{output:?}");
+        if args.contains("write-profile") {
+            let steps = String::from_utf8_lossy(&output.stderr).into_owned();
+            let last = "[8/9] fitting the profile\n[9/9] done\n";
+            assert!(steps.ends_with(last), "{steps}");
+        }
         assert_ne!(std::fs::read(&path).unwrap(), b"mine", "{args:?}");
     }
     let args = "load -s 127.0.0.1:1 --histograms h";
@@ -130,6 +140,10 @@ fn an_empty_file_is_empty_after_its_measurement() {
     let folder = Scratch::new();
     std::fs::write(folder.join("mine"), "").unwrap();
     let output = run(SENKO, &folder, "device mine --size 16m");
+    // Nothing was told of what takes long after the last measurement.
+    let steps = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = "[8/9] removing what was written\n[9/9] done\n";
+    assert!(steps.ends_with(last), "{steps}");
     assert!(
         output.status.success(),
         "{}",
