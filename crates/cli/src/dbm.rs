@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use self::formats::Format;
 use crate::process::{Interrupted, stop_on_signals};
 use crate::progress::Bar;
+use crate::store::text;
 use crate::units::{counted, limit, within};
 mod formats; // what load reads and dump writes
 mod rows; // a record, and the lines that readers share
@@ -569,7 +570,7 @@ fn tables(whole: &Whole, out: &mut impl Write) -> Result<bool> {
         let name = table.name();
         match whole.json {
             true => writeln!(out, "{}", json!({ "table": name, "records": records }))?,
-            false => writeln!(out, "{records:>12}  {name}")?,
+            false => writeln!(out, "{records:>12}  {}", text::shown(name.as_bytes()))?,
         }
     }
     Ok(true)

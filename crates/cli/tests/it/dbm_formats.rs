@@ -120,6 +120,13 @@ fn each_format_brings_back_every_byte_of_every_table() {
     done(folder, SENKO, "dbm load e.db", empty);
     let tables = done(folder, SENKO, "dbm tables e.db", b"");
     assert_eq!(tables, b"           0  a\n");
+    // A name is shown as a key is. One with a line's end or an escape went to the terminal as it
+    // is.
+    let empty = b"{\"key\":\"k\",\"value\":\"v\",\"table\":\"gr\xc3\xbcn\\n\\u001b[2J\\\\\"}\n";
+    done(folder, SENKO, "dbm load n.db", empty);
+    let tables = done(folder, SENKO, "dbm tables n.db", b"");
+    let shown = "           1  gr\u{fc}n\\n\\x1b[2J\\\\\n";
+    assert_eq!(tables, shown.as_bytes());
     assert_eq!(dump(folder, "e.db"), b"");
 }
 
