@@ -366,6 +366,9 @@ fn a_dump_that_is_not_whole_is_never_taken_for_one() {
         ask(&mut stream, "flush_all\r\n", "OK\r\n");
         let out = undone(&go("restore", &folder, &server, &[name]), words);
         let stored: usize = out.split(' ').next().unwrap().parse().unwrap();
+        // An item was counted whose value was cut off.
+        let before = format!(", after {stored} items");
+        assert!(name != "cut" || told.ends_with(&before), "{told}");
         let request = format!("get {}\r\n", keys.join(" "));
         let found = ask(&mut stream, &request, "END\r\n");
         assert_eq!(found.matches("VALUE").count(), stored, "{name}: {out}");

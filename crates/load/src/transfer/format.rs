@@ -301,7 +301,9 @@ impl<R: Read> Reader<R> {
         if self.ended {
             return Ok(false);
         }
-        let (items, number) = (self.found.items, self.block);
+        // An item whose value is not whole does not count.
+        let items = self.found.items - u64::from(self.rest > 0);
+        let number = self.block;
         let cut = || {
             damaged(format!(
                 "the dump is not whole: it is cut off in block {number}, after {}",
