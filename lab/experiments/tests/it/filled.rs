@@ -226,7 +226,7 @@ fn compare(kind: PolicyKind, (requests, least): (&Requests, f64), share: f64) ->
         PolicyKind::S3Fifo => Policy::S3Fifo,
     };
     let size = |object: usize| sizes[object] + key_len(object) as u64;
-    let servers = Servers::new(&curve, policy, size, (unit, 9.5));
+    let servers = Servers::new(&curve, policy, size, (unit, Some(9.5)));
     let wanted = share * curve.hit_ratio(u64::MAX);
     let planned = servers.least_of(wanted, wanted * 0.6)?;
     let dram = planned.machine.dram.max(least);
@@ -349,7 +349,7 @@ fn a_full_shard_does_what_the_plan_for_items_says() {
         index: 0.0,
         flash: taken.flash_bytes() as f64 / 1e3,
     };
-    let servers = Servers::new(&curve, Policy::S3Fifo, |_| 1_004, (unit, 9.5));
+    let servers = Servers::new(&curve, Policy::S3Fifo, |_| 1_004, (unit, Some(9.5)));
     let rules = *RULES.iter().find(|rules| rules.name == "all").unwrap();
     for (dram, flash) in [(2.5e6, 6e6), (2.5e6, 16e6), (6e6, 10e6)] {
         let machine = Machine {
