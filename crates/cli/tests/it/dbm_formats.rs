@@ -276,7 +276,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         "VERSION=3\nformat=print\nHEADER=END\n a\\4\n", "line 4: after a backslash";
         &format!("{gdbm}#:len=1\nYQ==\n#:count=0\n"), "line 6: a key before the line has no value";
         &format!("{gdbm}#:len=2\nYQ==\n#:len=0\n"),
-            "line 6: before the line are 1 bytes, and their \"len\" says 2";
+            "line 6: before the line comes data of 1 byte, whose \"len\" says 2";
         &format!("{gdbm}#:count=1\n# End of data\n"), "line 4: the count is 1, behind 0 records";
         &format!("{gdbm}#:count=0\n"), "ends before \"# End of data\"";
         &format!("{gdbm}#:count=0\n# End of data\nmore\n"), "after the end of the data";

@@ -401,7 +401,7 @@ fn watchers_are_told() {
     assert_eq!(all["senko_watcher_lines_total"], 1.0);
     assert_eq!(all["senko_watcher_lines_dropped_total"], 0.0);
     let page = get(address, "/");
-    let wanted = "1 of 20 watchers; 1 lines made since the start, 0 dropped";
+    let wanted = "1 of 20 watchers; 1 line made since the start, 0 dropped";
     assert!(page.contains(wanted), "{page}");
     drop(watcher);
     wait_for(address, "senko_watchers", 0.0);

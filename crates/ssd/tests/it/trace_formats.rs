@@ -215,7 +215,7 @@ fn blkparse_tells_nonsense_from_totals() {
         kjournald (697)\nWeb Content (700, ...)\nInput file sda.blktrace.0 added\n";
     let (_, reader) = whole(format!("{BLKPARSE}{totals}"), "blkparse");
     assert_eq!((reader.counts().headings, reader.counts().damaged), (13, 0));
-    let text = format!("{BLKPARSE}what is this\n# 12\nsda: x (y)\n");
+    let text = format!("{BLKPARSE}what is this\nCP 12\nsda: x (y)\n");
     let (requests, reader) = whole(text.as_str(), "blkparse");
     assert_eq!((requests.len(), reader.counts().damaged), (5, 3));
     let first = &reader.counts().first_damaged[0];
