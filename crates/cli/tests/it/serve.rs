@@ -354,6 +354,38 @@ fn a_start_says_how_many_saved_items_it_lost() {
     has(&server.stderr(&folder), "lost 1000 items of DRAM, which");
 }
 
+/// The directory and its flash file are put back as they were at an earlier start, as by a snapshot
+/// of their volume, and shared memory is not. The start used to say that all items were back.
+#[test]
+fn memory_of_a_later_start_is_not_taken() {
+    let folder = Scratch::new();
+    let args = "-t 1 -p 0 -m 64 --flash f:64m --data-dir d --keep-dram";
+    let copied = |from: &str, to: &str| {
+        for name in ["f", "d/super.senko"] {
+            let name = |place: &str| folder.join(&format!("{place}{name}"));
+            std::fs::copy(name(from), name(to)).unwrap();
+        }
+    };
+    std::fs::create_dir_all(folder.join("old/d")).unwrap();
+    for n in 0..3 {
+        let mut server = Running::serve(&folder, args);
+        let warm = &server.start["warm"];
+        assert_eq!(warm["dram_items"], n, "{warm}");
+        let mut client = server.connect();
+        let set = format!("set k{n} 0 0 4\r\nabcd\r\n");
+        assert_eq!(ask(&mut client, &set, "\n"), "STORED\r\n");
+        server.child.kill().unwrap();
+        server.child.wait().unwrap();
+        if n == 1 {
+            copied("", "old/");
+        }
+    }
+    copied("old/", "");
+    let server = Running::serve(&folder, args);
+    assert_eq!(server.start["warm"]["dram_items"], 0);
+    has(&server.stderr(&folder), "the directory is an older copy");
+}
+
 /// A second signal used to end the server without a word and with the code of a failed start, and
 /// left its pid file and its Unix socket behind.
 #[test]

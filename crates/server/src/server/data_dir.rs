@@ -371,6 +371,7 @@ impl DataDir {
         // start, is known to be an older copy.
         block.opening = block.opened + 1;
         self.write(&mut block)?;
+        self.words.set_opened(block.opening);
         // From here on, nothing restores from it.
         *lock(&self.replaced) = None;
         if let Some(number) = replaced
@@ -604,7 +605,9 @@ fn new_words(
     memory::make(shm, block, written)?;
     let file = SharedFile::create(&memory::of_server(shm, block.memory))?;
     file.lock()?;
-    Ok(ServerWords::new(file, block.id)?)
+    let words = ServerWords::new(file, block.id)?;
+    words.set_opened(block.opened);
+    Ok(words)
 }
 
 /// Decides whether files or shared memory are valid (RESTART-6).
@@ -630,6 +633,10 @@ fn origin(
             late => From::Nothing(late),
         },
         Some(file) => match ServerWords::kept(file, block.id)? {
+            // As of a label (`check_labels`). Flash does not have what this memory names.
+            Some(words) if ![block.opened, block.opening].contains(&words.opened()) => {
+                unclean("its shared memory is of another start: the directory is an older copy")
+            }
             Some(words) => {
                 block.last_second = block.last_second.max(u64::from(words.second()));
                 let late = absence::too_long(settings, block.last_second as u32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of a server that outlive its process: the number of acknowledged `flush_all`, and the
-//! time.
+//! The words of a server that outlive its process: the number of acknowledged `flush_all`, the time,
+//! and the start that has the memory.
 //!
 //! A `flush_all` is answered when its number is stored here. Each shard notes the last one that it
 //! has applied ([`crate::Shard::set_flushes`]). A shard that was killed before that applies it when
@@ -21,6 +21,9 @@ const AT_ID: usize = 2;
 const AT_FLUSHES: usize = 3;
 const AT_DUE: usize = 4;
 const AT_SECOND: usize = 5;
+const AT_OPENED: usize = 6;
+/// All words with a checksum.
+const CHECKED: [usize; 5] = [AT_ID, AT_FLUSHES, AT_DUE, AT_SECOND, AT_OPENED];
 const COUNT: usize = 8;
 
 /// The state that a server keeps in shared memory. Any thread may use it. Callers that change a
@@ -34,10 +37,8 @@ impl ServerWords {
     /// New words.
     pub fn new(file: SharedFile, id: u64) -> io::Result<ServerWords> {
         let words = file.words(COUNT)?;
+        CHECKED.iter().for_each(|&n| set_checked(&words, n, 0));
         set_checked(&words, AT_ID, id & ID_MASK);
-        set_checked(&words, AT_FLUSHES, 0);
-        set_checked(&words, AT_DUE, 0);
-        set_checked(&words, AT_SECOND, 0);
         words.set(AT_VERSION, u64::from(VERSION));
         words.set(AT_MAGIC, MAGIC);
         Ok(ServerWords { words })
@@ -49,9 +50,7 @@ impl ServerWords {
         let whole = words.get(AT_MAGIC) == MAGIC
             && words.get(AT_VERSION) == u64::from(VERSION)
             && get_checked(&words, AT_ID) == Some(id & ID_MASK)
-            && [AT_FLUSHES, AT_DUE, AT_SECOND]
-                .iter()
-                .all(|&n| get_checked(&words, n).is_some());
+            && CHECKED.iter().all(|&n| get_checked(&words, n).is_some());
         Ok(whole.then_some(ServerWords { words }))
     }
 
@@ -76,6 +75,13 @@ impl ServerWords {
     }
     pub fn set_second(&self, second: u32) {
         set_checked(&self.words, AT_SECOND, u64::from(second));
+    }
+    /// The number of the start that has the memory, as labels carry it.
+    pub fn opened(&self) -> u64 {
+        get_checked(&self.words, AT_OPENED).unwrap_or(0)
+    }
+    pub fn set_opened(&self, opened: u64) {
+        set_checked(&self.words, AT_OPENED, opened & ID_MASK);
     }
 }
 
@@ -125,13 +131,18 @@ mod tests {
         words.set_flushes(2);
         words.set_flush_due(1_800_000_000);
         words.set_second(1_790_000_000);
-        let now = |words: &ServerWords| (words.flushes(), words.flush_due(), words.second());
-        assert_eq!(now(&words), (2, 1_800_000_000, 1_790_000_000));
+        words.set_opened(7);
+        let now = |words: &ServerWords| {
+            let times = (words.flush_due(), words.second());
+            (words.flushes(), times, words.opened())
+        };
+        let noted = (2, (1_800_000_000, 1_790_000_000), 7);
+        assert_eq!(now(&words), noted);
         drop(words);
         let again = kept(&path, id).expect("whole");
-        assert_eq!(now(&again), (2, 1_800_000_000, 1_790_000_000));
+        assert_eq!(now(&again), noted);
         assert!(kept(&path, id + 1).is_none(), "the words of another folder");
-        for at in [AT_MAGIC, AT_VERSION, AT_ID, AT_FLUSHES, AT_DUE, AT_SECOND] {
+        for at in [AT_MAGIC, AT_VERSION].into_iter().chain(CHECKED) {
             let word = again.words.get(at);
             again.words.set(at, word ^ 1 << 20);
             assert!(kept(&path, id).is_none(), "word {at} is damaged");
