@@ -18,6 +18,7 @@ pub mod serve_tls; // TLS compared with memcached's, and with no TLS
 pub mod serve_watch; // histograms, hot keys and scrapes, compared with none of them
 pub mod serve_objects; // large values: rates, first byte, DRAM beside them
 pub mod serve_overload; // a steady load beside a misbehaving crowd
+pub mod serve_online; // a server that is filled from another while both serve
 pub mod transfer_predict; // two and four drives of that engine, predicted from one
 pub mod endurance_table1; // an LRU buffer before BAST (paper C, table 1)
 pub mod ftl_costs; // small maps, stale pages, log blocks (paper A, chapter 2)
@@ -76,6 +77,7 @@ pub static ALL: &[&Experiment] = &[
     &serve_watch::EXPERIMENT,
     &serve_objects::EXPERIMENT,
     &serve_overload::EXPERIMENT,
+    &serve_online::EXPERIMENT,
     &transfer_predict::EXPERIMENT,
     &endurance_table1::EXPERIMENT,
     &endurance_fig2_3::EXPERIMENT,

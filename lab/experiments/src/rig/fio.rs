@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device's own limit: fio's random reads and sequential writes of a file, on one core, with
-//! io_uring, fixed buffers and registered files.
+//! The device's own limit: fio's random and sequential reads and sequential writes of a file, on one
+//! core, with io_uring, fixed buffers and registered files.
 //!
 //! Reads are of senko's own flash file and only read (`--readonly`), within the range that the
 //! server has written. The file system answers reads of unwritten parts without the device. Writes
@@ -55,6 +55,11 @@ pub fn version() -> Result<String, String> {
 pub fn random_reads(job: &Job<'_>) -> Result<Reads, String> {
     let random = ["--readonly", "--norandommap", "--randrepeat=0"];
     run(job, "randread", &random, "read")
+}
+
+/// Runs a job of sequential reads, again from the start at the span's end.
+pub fn sequential_reads(job: &Job<'_>) -> Result<Reads, String> {
+    run(job, "read", &["--readonly"], "read")
 }
 
 /// Runs a job of sequential writes, again from the start at the file's end.

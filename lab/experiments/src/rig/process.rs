@@ -40,6 +40,15 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("{path} cannot be read"))
 }
 
+/// Lets other processes run before the threads of `pid`, and before those that they will start.
+pub fn step_back(pid: u32) -> Result<()> {
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = entry?.file_name().to_string_lossy().parse()?;
+        super::sys::goes_last(thread)?;
+    }
+    Ok(())
+}
+
 /// Memory of process `pid`.
 pub fn memory(pid: u32) -> Result<Memory> {
     let path = format!("/proc/{pid}/status");

@@ -61,6 +61,15 @@ pub fn step_back() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
 }
 
+/// From now on, all others that want its core run before this thread, of whatever process.
+pub fn goes_last(thread: u32) -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, 19) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Makes `command` start on `cores`, as a member of the groups whose `cgroup.procs` files are
 /// given, with no signal blocked. It dies when the calling thread does.
 pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {

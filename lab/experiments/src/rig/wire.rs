@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A plain client: `stats`, and the commands that the load generator does not send (delete, touch).
+//! And the questions to a server's other sockets: metrics, the rows of `status`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -34,14 +37,16 @@ impl Client {
         })
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Sends commands.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream
             .get_mut()
             .write_all(bytes)
             .context("the server takes no commands")
     }
 
-    fn line(&mut self) -> Result<String> {
+    /// The next line of an answer, without its end.
+    pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         let bytes = self
             .stream
@@ -50,7 +55,18 @@ impl Client {
         if bytes == 0 {
             bail!("the server closed the connection");
         }
-        Ok(line.trim_end().to_owned())
+        line.truncate(line.trim_end().len());
+        Ok(line)
+    }
+
+    /// The bytes of a value, without the line end behind them.
+    pub fn value(&mut self, len: usize) -> Result<Vec<u8>> {
+        let mut value = vec![0; len + 2];
+        self.stream
+            .read_exact(&mut value)
+            .context("a value is not whole")?;
+        value.truncate(len);
+        Ok(value)
     }
 
     /// Sends one command and returns its one line of answer.
@@ -136,6 +152,21 @@ pub fn metrics(admin: SocketAddr) -> Result<String> {
         bail!("the admin listener did not answer /metrics");
     }
     Ok(text)
+}
+
+/// The rows of `status` of a server with `--ctl`.
+pub fn status(socket: &Path) -> Result<BTreeMap<String, String>> {
+    let mut stream = UnixStream::connect(socket)
+        .with_context(|| format!("no connection to {}", socket.display()))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"status\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let rows = text.lines().filter_map(|line| line.strip_prefix("= "));
+    let rows = rows.filter_map(|row| row.split_once(' '));
+    Ok(rows
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect())
 }
 
 /// A histogram of metrics: the end of each bucket, and how many were below it.
