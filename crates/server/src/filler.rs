@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread of a fill: it waits until all shards note changes, and then has the items pulled.
-//! `ctl.rs` begins it for `senko ctl fill`, and `server.rs` for `--fill-from`.
+//! The thread of a fill, which has the items pulled. `ctl.rs` begins it for `senko ctl fill`, and
+//! `server.rs` for `--fill-from`.
 //!
 //! Always holds:
-//! - FILL-3. The peer is read only when all shards note changes. So a change that is not noted was
-//!   made before the peer was asked for anything.
+//! - FILL-3. A fill has begun, and the peer is read, only when all shards note changes. So a change
+//!   that is not noted was made before the peer was asked for anything, and before anyone was told
+//!   that the fill has begun.
 //!
 //! The hottest items come first. So a fill ends when items are lost for want of room ([`Losses`]):
 //! what would come is colder than what would leave. Where the devices or the write budget are
@@ -15,13 +16,15 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::fill::{Job, Progress, Pull};
 use crate::shared::{Shared, Shutdown};
 
-/// How often the thread looks whether all workers note changes.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often it is looked whether all workers note changes, which they begin within a tenth of a
+/// second, and how long they may take.
+const LOOK: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Items that may be lost before the cache counts as full.
 const MOST_LOST: u64 = 64;
 /// How long it waits for flash that is behind, and how often at most for so many bytes. Workers
@@ -54,7 +57,8 @@ impl Losses {
     }
 }
 
-/// Begins a fill; `how` is for [`Pull`]. Says what will happen, or why nothing will.
+/// Begins a fill; `how` is for [`Pull`]. Waits until all workers note changes. Says what will
+/// happen, or why nothing will.
 pub(crate) fn begin(shared: &Arc<Shared>, peer: &str, how: &str) -> Result<String, String> {
     let Some(pull) = shared.settings.pull else {
         return Err("this server cannot be filled".to_owned());
@@ -72,6 +76,10 @@ pub(crate) fn begin(shared: &Arc<Shared>, peer: &str, how: &str) -> Result<Strin
         stop,
         seen: Mutex::new((Losses::of(shared), 0)),
     };
+    if let Err(why) = filler.all_note_changes() {
+        shared.fill.left(&Err(why.to_owned()));
+        return Err(format!("the fill from {peer} has not begun: {why}"));
+    }
     let thread = std::thread::Builder::new().name("senko-fill".into());
     if let Err(error) = thread.spawn(move || filler.run(pull)) {
         let why = format!("cannot start a thread: {error}");
@@ -96,22 +104,22 @@ struct Filler {
 
 impl Filler {
     fn run(&self, pull: Pull) {
-        let done = match self.all_note_changes() {
-            true => pull(self),
-            false => Ok(()),
-        };
-        self.shared.fill.left(&done);
+        self.shared.fill.left(&pull(self));
     }
 
-    /// Waits until all workers note changes (FILL-3); false if the fill ends before.
-    fn all_note_changes(&self) -> bool {
-        while !self.stop.load(Ordering::Relaxed) {
-            if self.shared.fill.ready() == self.shared.deal.workers() {
-                return true;
+    /// Waits until all workers note changes (FILL-3).
+    fn all_note_changes(&self) -> Result<(), &'static str> {
+        let began = Instant::now();
+        while self.shared.fill.ready() < self.shared.deal.workers() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err("it was ended before");
+            }
+            if began.elapsed() > PATIENCE {
+                return Err("a worker does not come to it");
             }
             std::thread::sleep(LOOK);
         }
-        false
+        Ok(())
     }
 
     /// Ends the fill if the cache is full, and waits if flash is behind.

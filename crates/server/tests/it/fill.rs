@@ -467,6 +467,44 @@ fn items_of_an_ended_fill_come_too_late() {
     place.wait_for_connections_on(&mut client, 1);
 }
 
+/// Workers come to note changes ten times a second, and a fill was said to have begun before they
+/// did. A key that was deleted in that time came back with the peer's value, for good.
+#[test]
+fn a_change_counts_from_the_answer_on_that_the_fill_has_begun() {
+    fn brings(job: &dyn Job) -> Result<(), String> {
+        let gate = gate("answer");
+        let mut socket = UnixStream::from(job.connect().unwrap());
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        wait_until("it is deleted", || gate.left.load(Ordering::SeqCst));
+        for n in 0..50 {
+            let request = format!("add key{n} 0 0 1\r\nx\r\n");
+            socket.write_all(request.as_bytes()).unwrap();
+            let mut answer = [0; 64];
+            socket.read(&mut answer).unwrap();
+        }
+        Ok(())
+    }
+    let place = fillable(2, |settings, _| settings.pull = Some(brings));
+    let gate = gate("answer");
+    let mut client = place.connect();
+    for _ in 0..8 {
+        gate.left.store(false, Ordering::SeqCst);
+        // The thread of the fill before may still end.
+        wait_until("it begins", || {
+            ctl(&place, "fill peer answer").starts_with("ok ")
+        });
+        // Keys of both workers.
+        for n in 0..50 {
+            client.ask(&format!("delete key{n}\r\n"), "NOT_FOUND\r\n");
+        }
+        gate.left.store(true, Ordering::SeqCst);
+        wait_for(&place, "done");
+        for n in 0..50 {
+            client.ask(&format!("get key{n}\r\n"), "END\r\n");
+        }
+    }
+}
+
 /// The hottest items come first, so a fill does not go on in a full cache: it is done.
 #[test]
 fn a_fill_is_done_when_the_cache_is_full() {
