@@ -91,7 +91,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     let mut run = Run {
         rounds: bench.scaled(3, 5),
         memory: bench.scaled(64 * MIB, 512 * MIB),
-        flash: bench.scaled(256 * MIB, 4096 * MIB),
+        flash: bench.scaled(128 * MIB, 4096 * MIB),
         steps: Steps::new(progress, bench.scaled(26, 36)),
         table: Table::new("Medians of the rounds", &COLUMNS),
         fills: Table::titled("Fills"),
@@ -282,18 +282,18 @@ impl Run<'_> {
 
     /// Fills with no bound on the rate, of large values and of ETC's.
     fn rates(&mut self) -> Result<()> {
-        let data = self.bench.scaled(576 * MIB, 4096 * MIB);
+        let data = self.bench.scaled(384 * MIB, 4096 * MIB);
         let large = Items::fixed(data / LARGE as u64, KEY, LARGE);
-        self.rate("", &large, data)?;
+        self.rate("", &large, data, self.rounds)?;
         let data = self.flash;
         let etc = Items::etc(data / ETC_ITEM, ETC_LONGEST);
-        self.rate("_etc", &etc, data)?;
+        self.rate("_etc", &etc, data, self.bench.scaled(1, self.rounds))?;
         drop(std::fs::remove_file(self.bench.scratch.path("writes.fio")));
         Ok(())
     }
 
     /// Fills of all of these items, which have about `data` bytes and find room.
-    fn rate(&mut self, name: &str, items: &Items, data: u64) -> Result<()> {
+    fn rate(&mut self, name: &str, items: &Items, data: u64, rounds: usize) -> Result<()> {
         let flash = (data / 4 * 5 + 64 * MIB).next_multiple_of(MIB);
         self.bench.scratch.need(2 * flash)?;
         let source = format!("source{name}");
@@ -304,7 +304,7 @@ impl Run<'_> {
         let (mut over, mut over_both) = (Vec::new(), Vec::new());
         let (mut rates, mut found) = (Vec::new(), Vec::new());
         let (mut busy, mut device) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
-        for round in 0..self.rounds {
+        for round in 0..rounds {
             self.steps.next(&format!("fill{name} {}", round + 1));
             let fio = self.device(&format!("{source}.flash"), data);
             let fio = fio.map_err(|why| anyhow!(why))?;
@@ -381,7 +381,7 @@ impl Run<'_> {
             popularity: ZIPF,
             ..Load::gets(CONNECTIONS)
         };
-        let time = Duration::from_secs(self.bench.scaled(4, 15));
+        let time = Duration::from_secs(self.bench.scaled(3, 15));
         let peak = traffic::measure(self.bench, source, items, &closed, time / 2)?;
         let rate = (peak.rate() * SHARE).round();
         self.outcome.setting("rate", rate);
@@ -546,7 +546,7 @@ impl Run<'_> {
                 .collect();
             let done = target.done();
             over.store(true, Ordering::Relaxed);
-            let mut counts = Ok(Counts::default());
+            let mut counts: Result<Counts> = Ok(Counts::default());
             for thread in threads {
                 let one = thread.join().map_err(|_| anyhow!("a thread panicked"));
                 counts = counts.and_then(|mut all| {
