@@ -22,9 +22,13 @@ use super::pace::Pace;
 use super::spool::Spool;
 use super::{Head, MAX_KEY, Peer, Take, TransferError, is_word, shown, unix_now};
 
-/// Keys that are asked for at once, and the bytes of items after which no more are.
-const KEYS: usize = 64;
+/// Keys that are asked for at once, and the bytes of items after which no more are. Each batch waits
+/// for both servers, so one of few small items would be all waits.
+const KEYS: usize = 512;
 const BYTES: u64 = 1 << 20;
+/// Bytes of keys of a batch: its requests fit in a socket, since no answer is read before all are
+/// sent.
+const KEY_BYTES: usize = 8 << 10;
 /// Seconds by which the clocks of both sides may differ, since they count whole ones.
 const DRIFT: u32 = 1;
 
@@ -179,8 +183,8 @@ impl<'a> Source<'a> {
         let mut batch = Vec::new();
         let mut more = true;
         while more {
-            let mut bytes = 0;
-            while batch.len() < KEYS && bytes < BYTES {
+            let (mut bytes, mut key_bytes) = (0, 0);
+            while batch.len() < KEYS && bytes < BYTES && key_bytes < KEY_BYTES {
                 let Some((listed, size)) = self.next_key()? else {
                     more = false;
                     break;
@@ -188,6 +192,7 @@ impl<'a> Source<'a> {
                 dumped.listed += 1;
                 if listed.key.starts_with(prefix) {
                     bytes += size;
+                    key_bytes += listed.key.len();
                     batch.push(listed);
                 }
                 self.list.go_on()?;

@@ -18,10 +18,10 @@ use super::pace::Pace;
 use super::{Head, Peer, Take, TransferError, is_word, shown, unix_now};
 
 /// Items that are sent before their answers are read, and the bytes after which they are.
-const ITEMS: usize = 64;
+const ITEMS: usize = 512;
 const BYTES: u64 = 1 << 20;
 /// Batches of a fill that come without a question, if no key of the one before was there.
-const SELDOM: u32 = 15;
+const SELDOM: u32 = 1;
 
 /// What a restore has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
