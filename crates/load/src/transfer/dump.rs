@@ -22,8 +22,8 @@ use super::pace::Pace;
 use super::spool::Spool;
 use super::{Head, MAX_KEY, Peer, Take, TransferError, is_word, shown, unix_now};
 
-/// Keys that are asked for at once, and the bytes of items after which no more are. Each batch waits
-/// for both servers, so one of few small items would be all waits.
+/// Keys that are asked for at once, and the bytes of items after which no more are. Each batch
+/// waits for both servers, so one of few small items would be all waits.
 const KEYS: usize = 512;
 const BYTES: u64 = 1 << 20;
 /// Bytes of keys of a batch: its requests fit in a socket, since no answer is read before all are

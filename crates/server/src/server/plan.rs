@@ -91,8 +91,8 @@ pub struct MemoryPlan {
 }
 
 /// The part of a shard's memory for these buffers, and the same for what exceeds a size that
-/// suffices for 16 clients; the most of them. With 2 MiB, 16 clients have two buffers each, and wait
-/// for one write at a time: a quarter less than with 8 (`docs/measurements/serve-objects.md`).
+/// suffices for 16 clients; the most of them. With 2 MiB, 16 clients have two buffers each, and
+/// wait for one write at a time: a quarter less than with 8 (`docs/measurements/serve-objects.md`).
 const UPLOAD_SHARE: usize = 32;
 const LATER_UPLOAD_SHARE: usize = 128;
 const USUAL_UPLOAD_BYTES: usize = 8 << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device's own limit: fio's random and sequential reads and sequential writes of a file, on one
-//! core, with io_uring, fixed buffers and registered files.
+//! The device's own limit: fio's random and sequential reads and sequential writes of a file, on
+//! one core, with io_uring, fixed buffers and registered files.
 //!
 //! Reads are of senko's own flash file and only read (`--readonly`), within the range that the
 //! server has written. The file system answers reads of unwritten parts without the device. Writes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of a server that outlive its process: the number of acknowledged `flush_all`, the time,
-//! and the start that has the memory.
+//! The words of a server that outlive its process: the number of acknowledged `flush_all`, the
+//! time, and the start that has the memory.
 //!
 //! A `flush_all` is answered when its number is stored here. Each shard notes the last one that it
 //! has applied ([`crate::Shard::set_flushes`]). A shard that was killed before that applies it when

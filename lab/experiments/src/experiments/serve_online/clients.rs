@@ -3,8 +3,8 @@
 //!
 //! Card. Idea: each key has one writer, so its changes have an order, and each change is a version
 //! of the key, a deletion too. The answer to a change proves that older versions are gone: that is
-//! the key's floor from then on. A reader takes the floor before it sends its `get`. A value with an
-//! older version is stale. Every client reads the keys of all, and half of its reads are of keys
+//! the key's floor from then on. A reader takes the floor before it sends its `get`. A value with
+//! an older version is stale. Every client reads the keys of all, and half of its reads are of keys
 //! that it has just changed. No clock is compared, and a miss is never wrong.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
