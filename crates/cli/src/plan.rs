@@ -526,7 +526,7 @@ impl Bounds {
             // What is written follows from the hits of both.
             let written = servers.of(served.machine.dram, flash);
             (
-                row(&servers.of(dram, flash)),
+                row(&servers.near(&served.machine, dram, flash)),
                 row(&written).writes.host_a_day,
             )
         });

@@ -129,7 +129,18 @@ impl<'a> Servers<'a> {
         served
     }
 
-    /// The same, with about the index of its objects.
+    /// A server that is a little smaller or larger than another. Its index follows from that one's:
+    /// where an index takes a further page says nothing of the error of a plan.
+    pub fn near(&self, other: &Machine, dram: f64, flash: f64) -> Served {
+        let mut served = self.about(dram, flash);
+        let about = self.about(other.dram, other.flash).machine.index;
+        if about > 0.0 {
+            served.machine.index *= other.index / about;
+        }
+        served
+    }
+
+    /// A server, with about the index of its objects.
     fn about(&self, dram: f64, flash: f64) -> Served {
         let units = (flash / self.unit.flash).max(dram / self.unit.dram);
         self.at(self.level(units), dram, flash)
