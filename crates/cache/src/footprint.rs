@@ -142,8 +142,8 @@ impl Footprint {
             .next_multiple_of(RECORD_ALIGN) as u64
     }
 
-    /// Bytes of DRAM that the index takes in a shard with so many bytes of flash and of memory,
-    /// after so many items have come: an index is filled, or for many items an equal part of one.
+    /// Bytes of the index of a shard, in DRAM, after so many items have come. `flash` and `memory`
+    /// are the shard's, in bytes. An index is filled, or for many items an equal part of one.
     pub fn index_bytes(flash: u64, memory: u64, items: u64) -> u64 {
         let mut shape = Shape::plan(flash / PAGE_SIZE as u64, memory as usize);
         let mut parts = 1;

@@ -91,8 +91,8 @@ impl Database {
     /// Commits a batch: all of it or nothing.
     ///
     /// # Errors
-    /// [`DbmError::NoTable`] if one of its tables is not there, the limit of a transaction, and the
-    /// errors of a commit except a conflict.
+    /// [`DbmError::NoTable`] if one of its tables is not there or is dropped meanwhile, the limit
+    /// of a transaction, and the errors of a commit except a conflict.
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<(), DbmError> {
         let limit = self.core().options.transaction_bytes;
         let bytes = batch.writes.bytes();
