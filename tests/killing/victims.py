@@ -98,8 +98,9 @@ class Senko:
 
 
 class Forgetful(Senko):
-    """A senko whose shared memory is, at every third start, that of a kill before the last: as if
-    what came since had never been written there.
+    """A senko whose items in shared memory are, at every third start, those of a kill before the
+    last: as if what came since had never been written there. The server's own words stay, as it
+    refuses a memory that says that it is of another start.
     """
 
     kept = None
@@ -108,7 +109,7 @@ class Forgetful(Senko):
     def kill(self):
         super().kill()
         self.kills += 1
-        now = {path: open(path, "rb").read() for path in self.memory if os.path.exists(path)}
+        now = {path: open(path, "rb").read() for path in self.memory if os.path.exists(path) and os.path.basename(path) != "server"}
         if self.kills % 3 == 0:
             for path, data in self.kept.items():
                 with open(path, "r+b") as file:
