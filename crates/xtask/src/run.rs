@@ -24,11 +24,13 @@ pub fn cargo() -> String {
 }
 
 /// Tests counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub passed: u64,
     pub failed: u64,
     pub skipped: u64,
+    /// The lines that name what failed.
+    pub failures: Vec<String>,
 }
 
 impl AddAssign for Counts {
@@ -36,6 +38,7 @@ impl AddAssign for Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.failures.extend(other.failures);
     }
 }
 
@@ -55,7 +58,7 @@ impl Counts {
         Counts {
             passed: u64::from(passed),
             failed: u64::from(!passed),
-            skipped: 0,
+            ..Counts::default()
         }
     }
 
@@ -65,8 +68,18 @@ impl Counts {
             *self += found;
         } else if line.starts_with("skipped: ") {
             self.skipped += 1;
+        } else if names_a_failure(line) {
+            self.failures.push(line.to_owned());
         }
     }
+}
+
+/// `test harm::slow ... FAILED` and where it panicked; pytest's `FAILED e2e/test_tls.py::test_all`.
+fn names_a_failure(line: &str) -> bool {
+    line.starts_with("test ") && line.ends_with(" FAILED")
+        || line.starts_with("thread '") && line.contains(" panicked at ")
+        || line.starts_with("FAILED ")
+        || line.starts_with("ERROR ")
 }
 
 /// `test result: ok. 5 passed; 0 failed; 1 ignored; ...`
@@ -228,7 +241,8 @@ mod tests {
             Counts {
                 passed: 5,
                 failed: 2,
-                skipped: 1
+                skipped: 1,
+                failures: Vec::new()
             }
         );
         counts.take_line("=========== 2 failed, 199 passed, 12 skipped, 3 deselected, 1 error in 25.21s ===========");
@@ -237,14 +251,23 @@ mod tests {
             Counts {
                 passed: 204,
                 failed: 5,
-                skipped: 13
+                skipped: 13,
+                failures: Vec::new()
             }
         );
         counts.take_line("199 passed in 61.21s (0:01:01)");
         assert_eq!(counts.passed, 403);
         counts.take_line("skipped: transcripts on Memcached: memcached cannot be run");
         assert_eq!(counts.skipped, 14);
-        let before = counts;
+        for failure in [
+            "test harm::slow ... FAILED",
+            "FAILED e2e/test_tls.py::test_all",
+        ] {
+            counts.take_line(failure);
+            assert_eq!(counts.failures.pop().as_deref(), Some(failure));
+        }
+        let before = counts.clone();
+        counts.take_line("test harm::slow ... ok");
         counts.take_line("the client waited in 3 steps");
         counts.take_line("3 passed the gate in summer");
         assert_eq!(counts, before);

@@ -206,9 +206,9 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
     }
     let mut total = Counts::default();
     for row in &rows {
-        total += row.counts;
+        total += row.counts.clone();
     }
-    summary(&rows, &setup, total, started.elapsed());
+    summary(&rows, &setup, &total, started.elapsed());
     Ok(total.failed == 0)
 }
 
@@ -329,7 +329,7 @@ fn heading(name: &str, what: &str) {
     tell!("\n== {name}: {what}");
 }
 
-fn summary(rows: &[Row], setup: &Setup, total: Counts, all: Duration) {
+fn summary(rows: &[Row], setup: &Setup, total: &Counts, all: Duration) {
     tell!("\n== summary");
     for row in rows {
         tell!(
@@ -342,6 +342,9 @@ fn summary(rows: &[Row], setup: &Setup, total: Counts, all: Duration) {
     tell!("{:14} {:6.0} s", "all", all.as_secs_f64());
     for line in &setup.missing {
         tell!("{line}");
+    }
+    if !total.failures.is_empty() {
+        tell!("\n{}", total.failures.join("\n"));
     }
     tell!("\n{total}");
 }
