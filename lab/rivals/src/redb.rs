@@ -14,12 +14,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use redb::{Database, ReadableDatabase, TableDefinition};
-use senko_lab::commits::{belongs, key, value};
+use senko_lab::commits::{VALUE_BYTES, belongs, key, value};
 use senko_workload::Rng;
 
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
 /// Bytes of its cache: the same for all contenders.
 const CACHE: usize = 64 << 20;
+/// Records of a commit of a fill.
+const FILL: u64 = 1000;
 
 /// Answers the lines of `asked` until they end. A failure is the last answer.
 pub fn serve(folder: &Path, asked: impl BufRead, mut said: impl Write) -> Result<()> {
@@ -35,6 +37,7 @@ fn answer_all(folder: &Path, asked: impl BufRead, said: &mut impl Write) -> Resu
         .create(folder.join("db"))?;
     let mut engine = Engine {
         database,
+        value_bytes: VALUE_BYTES,
         next: 0,
         changes: 0,
     };
@@ -57,6 +60,18 @@ fn answer_all(folder: &Path, asked: impl BufRead, said: &mut impl Write) -> Resu
                     said.write_all(&time.to_le_bytes())?;
                 }
             }
+            Some(&"value") => {
+                engine.value_bytes = number(1)? as usize;
+                ensure!(
+                    engine.value_bytes.is_multiple_of(VALUE_BYTES),
+                    "no whole words"
+                );
+                writeln!(said, "sized")?;
+            }
+            Some(&"fill") => {
+                engine.fill(number(1)?)?;
+                writeln!(said, "filled")?;
+            }
             Some(&"check") => {
                 engine.check(number(1)?)?;
                 writeln!(said, "checked")?;
@@ -70,11 +85,21 @@ fn answer_all(folder: &Path, asked: impl BufRead, said: &mut impl Write) -> Resu
 
 struct Engine {
     database: Database,
+    /// A value is its word so many times that it has these bytes.
+    value_bytes: usize,
     next: u64,
     changes: u64,
 }
 
 impl Engine {
+    /// Puts the keys below `keys`, ascending.
+    fn fill(&mut self, keys: u64) -> Result<()> {
+        while self.next < keys {
+            self.run(1, FILL.min(keys - self.next), 0, 1)?;
+        }
+        Ok(())
+    }
+
     /// Nanoseconds of each commit; `keys` is 0 for ascending ones.
     fn run(&mut self, commits: u64, records: u64, keys: u64, seed: u64) -> Result<Vec<u64>> {
         self.changes += 1;
@@ -92,7 +117,8 @@ impl Engine {
                     } else {
                         rng.below(keys)
                     };
-                    let stored = value(number, self.changes);
+                    let words = self.value_bytes / VALUE_BYTES;
+                    let stored = value(number, self.changes).repeat(words);
                     table.insert(&key(number)[..], &stored[..])?;
                 }
             }
@@ -108,8 +134,10 @@ impl Engine {
         for number in 0..keys {
             let found = table.get(&key(number)[..])?;
             let found = found.with_context(|| format!("the record {number} is gone"))?;
-            let its_own = belongs(number, found.value());
-            ensure!(its_own, "the record {number} is another's");
+            let mut words = found.value().chunks(VALUE_BYTES);
+            let its_own = words.all(|word| belongs(number, word));
+            let whole = found.value().len() == self.value_bytes;
+            ensure!(its_own && whole, "the record {number} is another's");
         }
         Ok(())
     }
@@ -123,7 +151,8 @@ mod tests {
         let name = format!("senko-rival-redb-commits-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        let asked = "run 3 10 1 0 1\ncheck 30\nrun 2 5 1 30 1\ncheck 30\ncheck 31\n";
+        let asked = "run 3 10 1 0 1\ncheck 30\nrun 2 5 1 30 1\ncheck 30\n\
+                     value 1000\nfill 2500\nrun 1 30000 1 30 1\ncheck 30\ncheck 2501\n";
         let mut said = Vec::new();
         let served = super::serve(&folder, asked.as_bytes(), &mut said);
         std::fs::remove_dir_all(&folder).unwrap();
@@ -132,7 +161,7 @@ mod tests {
         assert!(said.starts_with("ready redb 4\nran "), "{said}");
         assert_eq!(said.matches("checked\n").count(), 2, "{said}");
         assert!(
-            said.ends_with("error redb: the record 30 is gone\n"),
+            said.ends_with("error redb: the record 2500 is gone\n"),
             "{said}"
         );
     }

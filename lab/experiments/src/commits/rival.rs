@@ -206,11 +206,14 @@ pub fn ndbm(lab: &Path, programs: &Path, folder: &Path, synced: bool) -> Result<
 /// redb's name. It is not a C library, and is in the program of the store's rivals.
 pub const REDB: &str = "redb";
 
-/// Starts redb in `senko-rivals`, which is looked for beside `senko-lab`.
-pub fn redb(lab: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
+/// Starts redb in `senko-rivals`, which is looked for beside `senko-lab`. Its values have so many
+/// bytes, a multiple of 8.
+pub fn redb(lab: &Path, folder: &Path, synced: bool, value: usize) -> Result<Rival, String> {
     let started = rivals(lab).and_then(|mut command| {
         command.args(["commits", REDB]);
-        Rival::start_in(command, folder, synced, Vec::new())
+        let mut rival = Rival::start_in(command, folder, synced, Vec::new())?;
+        rival.ask(&format!("value {value}"), "sized")?;
+        Ok(rival)
     });
     started.map_err(|error| format!("{REDB}: {error:#}"))
 }

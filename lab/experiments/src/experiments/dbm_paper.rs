@@ -28,7 +28,7 @@ use senko_io::{Op, PAGE_SIZE, Purpose};
 use crate::commits::ours::{OURS, Ours};
 use crate::commits::rival::{self, REDB};
 use crate::commits::turns::COLUMNS;
-use crate::commits::{Contender, Ran, Turns, Work};
+use crate::commits::{Contender, Ran, Turns, VALUE_BYTES, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, median, some};
 use crate::{
@@ -221,7 +221,7 @@ pub fn one(
     for kind in rival::ALL {
         turns.add_rival(kind, scratch.folder(), &home, load.synced, 0, outcome);
     }
-    let redb = rival::redb(lab, &home.join(REDB), load.synced);
+    let redb = rival::redb(lab, &home.join(REDB), load.synced, VALUE_BYTES);
     turns.add_other(REDB, redb, "64 MiB cache", outcome);
     let work = Work::ascending(load.commits, load.records);
     for round in 0..rounds {

@@ -38,7 +38,7 @@ use senko_store::{Batch, Store, WriteOptions};
 use senko_workload::{Popularity, Rng};
 use serde_json::json;
 
-use crate::commits::rival::{self, Kind};
+use crate::commits::rival::{self, Kind, Rival};
 use crate::commits::{Contender, Order, Work};
 use crate::rig::recorded::RecordedDisk;
 use crate::rig::traffic::{self, Items, Load};
@@ -191,7 +191,7 @@ struct Engine {
     write: fn(&Run<'_>, &Puts, &Path) -> Result<Left>,
 }
 
-const ENGINES: [Engine; 10] = [
+const ENGINES: [Engine; 11] = [
     Engine {
         name: "cache",
         what: "this project's cache server",
@@ -239,6 +239,12 @@ const ENGINES: [Engine; 10] = [
         what: "SQLite",
         puts: |sizes| sizes.puts,
         write: |run, puts, folder| run.rival(&rival::SQLITE, puts, folder),
+    },
+    Engine {
+        name: rival::REDB,
+        what: "redb",
+        puts: |sizes| sizes.puts,
+        write: |run, puts, folder| run.redb(puts, folder),
     },
     Engine {
         name: "dbm_small",
@@ -614,9 +620,18 @@ impl Run<'_> {
             ("WRITE_BUFFER", self.sizes.write_buffer),
         ];
         let programs = self.bench.scratch.folder();
-        let mut rival = kind
-            .start_with(programs, &folder.join("rival"), true, &defines)
-            .map_err(|why| anyhow!(why))?;
+        let started = kind.start_with(programs, &folder.join("rival"), true, &defines);
+        self.drive(started, puts)
+    }
+
+    fn redb(&self, puts: &Puts, folder: &Path) -> Result<Left> {
+        let lab = &self.bench.options.lab;
+        let started = rival::redb(lab, &folder.join("rival"), true, puts.value);
+        self.drive(started, puts)
+    }
+
+    fn drive(&self, started: Result<Rival, String>, puts: &Puts) -> Result<Left> {
+        let mut rival = started.map_err(|why| anyhow!(why))?;
         rival.fill(puts.keys)?;
         rival.run(&Work {
             order: Order::Random(puts.keys),
