@@ -87,7 +87,11 @@ impl Snapshot {
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
-        let root = self.info(table)?.root;
+        self.value_at(self.info(table)?.root, key)
+    }
+
+    /// The value of a key below a root.
+    pub(crate) fn value_at(&self, root: u32, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
         self.valid(self.core().pages.value_at(self.seen.commit, root, key))
     }
 

@@ -97,14 +97,15 @@ impl Transaction {
     /// # Errors
     /// [`DbmError::NoTable`], damage, or the limit of a transaction.
     pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
-        let number = self.number(table)?;
+        let info = self.snapshot.info(table)?;
+        let (number, root) = (info.id, info.root);
         match self.work.writes.get(number, key) {
             Own::Put(value) => return Ok(Some(value.to_vec())),
             Own::Deleted => return Ok(None),
             Own::Untouched => {}
         }
         self.limit(key.len(), None)?;
-        let found = self.snapshot.get(table, key)?;
+        let found = self.snapshot.value_at(root, key)?;
         self.work.reads.key(number, key);
         Ok(found)
     }
@@ -115,10 +116,11 @@ impl Transaction {
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
     pub fn get_untracked(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
-        match self.work.writes.get(self.number(table)?, key) {
+        let info = self.snapshot.info(table)?;
+        match self.work.writes.get(info.id, key) {
             Own::Put(value) => Ok(Some(value.to_vec())),
             Own::Deleted => Ok(None),
-            Own::Untouched => self.snapshot.get(table, key),
+            Own::Untouched => self.snapshot.value_at(info.root, key),
         }
     }
 
