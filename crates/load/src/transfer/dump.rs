@@ -22,13 +22,13 @@ use super::pace::Pace;
 use super::spool::Spool;
 use super::{Head, MAX_KEY, Peer, Take, TransferError, is_word, shown, unix_now};
 
-/// Keys that are asked for at once, and the bytes of items after which no more are. Each batch
-/// waits for both servers, so one of few small items would be all waits.
-const KEYS: usize = 512;
+/// Keys of a batch, and the bytes of items after which it has no more. Two batches are asked for:
+/// the server reads one while the other is passed on.
+const KEYS: usize = 256;
 const BYTES: u64 = 1 << 20;
-/// Bytes of keys of a batch: its requests fit in a socket, since no answer is read before all are
-/// sent.
-const KEY_BYTES: usize = 8 << 10;
+/// Bytes of keys of a batch: the requests of two fit in a socket, since no answer is read before
+/// all are sent.
+const KEY_BYTES: usize = 4 << 10;
 /// Seconds by which the clocks of both sides may differ, since they count whole ones.
 const DRIFT: u32 = 1;
 
@@ -62,6 +62,17 @@ pub struct Source<'a> {
     lists: Lists,
     /// The list of a memcached.
     spool: Option<BufReader<File>>,
+    /// Keys of stale items that were given back, without an answer yet.
+    given_back: Vec<Vec<u8>>,
+}
+
+/// Keys that the server was asked for.
+struct Batch {
+    keys: Vec<Listed>,
+    /// Bytes of their items, by the list.
+    bytes: u64,
+    /// When, in Unix seconds.
+    asked: u32,
 }
 
 /// What is listed.
@@ -71,6 +82,7 @@ enum Lists {
     Dram,
     /// What was not listed with the items in DRAM. Who came to DRAM since was accessed since.
     Rest,
+    Ended,
 }
 
 /// A key of the list.
@@ -126,6 +138,7 @@ impl<'a> Source<'a> {
             rate: 0,
             lists: Lists::All,
             spool: None,
+            given_back: Vec::new(),
         })
     }
 
@@ -180,33 +193,65 @@ impl<'a> Source<'a> {
         let mut dumped = Dumped::default();
         self.begin_list()?;
         let pace = Pace::new(self.rate);
-        let mut batch = Vec::new();
-        let mut more = true;
-        while more {
-            let (mut bytes, mut key_bytes) = (0, 0);
-            while batch.len() < KEYS && bytes < BYTES && key_bytes < KEY_BYTES {
-                let Some((listed, size)) = self.next_key()? else {
-                    more = false;
-                    break;
-                };
-                dumped.listed += 1;
-                if listed.key.starts_with(prefix) {
-                    bytes += size;
-                    key_bytes += listed.key.len();
-                    batch.push(listed);
-                }
-                self.list.go_on()?;
+        let mut next = self.ask_for_more(prefix, to, &mut dumped)?;
+        while let Some(batch) = next {
+            next = None;
+            // A server whose answers wait for a sleeper might close its connection.
+            let sleeps = pace.left(dumped.bytes + batch.bytes).is_some();
+            if !sleeps {
+                next = self.ask_for_more(prefix, to, &mut dumped)?;
             }
-            let keys: Vec<&[u8]> = batch.iter().map(|listed| &listed.key[..]).collect();
-            let mut unwanted = to.unwanted(&keys)?.into_iter();
-            batch.retain(|_| !unwanted.next().unwrap_or_default());
             self.read_values(&batch, to, &mut dumped)?;
-            batch.clear();
             watch(&dumped, to)?;
             self.values.go_on()?;
             pace.keep(dumped.bytes, || self.values.go_on())?;
+            if sleeps {
+                next = self.ask_for_more(prefix, to, &mut dumped)?;
+            }
         }
+        self.was_given_back()?;
         Ok(dumped)
+    }
+
+    /// Asks for the values of the next keys of the list; nothing, if it has ended.
+    fn ask_for_more(
+        &mut self,
+        prefix: &[u8],
+        to: &mut impl Take,
+        dumped: &mut Dumped,
+    ) -> Result<Option<Batch>, TransferError> {
+        if self.lists == Lists::Ended {
+            return Ok(None);
+        }
+        let mut keys = Vec::new();
+        let (mut bytes, mut key_bytes) = (0, 0);
+        while keys.len() < KEYS && bytes < BYTES && key_bytes < KEY_BYTES {
+            let Some((listed, size)) = self.next_key()? else {
+                self.lists = Lists::Ended;
+                break;
+            };
+            dumped.listed += 1;
+            if listed.key.starts_with(prefix) {
+                bytes += size;
+                key_bytes += listed.key.len();
+                keys.push(listed);
+            }
+            self.list.go_on()?;
+        }
+        let all: Vec<&[u8]> = keys.iter().map(|listed| &listed.key[..]).collect();
+        let mut unwanted = to.unwanted(&all)?.into_iter();
+        keys.retain(|_| !unwanted.next().unwrap_or_default());
+        for (number, listed) in keys.iter().enumerate() {
+            let mut line = b"mg ".to_vec();
+            // The key of a word says whether it was given in base64. In others it might forge
+            // flags.
+            push_key(&mut line, &listed.key, b" k");
+            line.extend_from_slice(format!(" v t f c u O{number}\r\n").as_bytes());
+            self.values.push(&line)?;
+        }
+        let asked = unix_now();
+        self.values.flush()?;
+        Ok(Some(Batch { keys, bytes, asked }))
     }
 
     /// Asks for the list of keys. memcached's is read to its end first: while it waits for its
@@ -302,22 +347,12 @@ impl<'a> Source<'a> {
 
     fn read_values(
         &mut self,
-        batch: &[Listed],
+        batch: &Batch,
         to: &mut impl Take,
         dumped: &mut Dumped,
     ) -> Result<(), TransferError> {
-        for (number, listed) in batch.iter().enumerate() {
-            let mut line = b"mg ".to_vec();
-            // The key of a word says whether it was given in base64. In others it might forge
-            // flags.
-            push_key(&mut line, &listed.key, b" k");
-            line.extend_from_slice(format!(" v t f c u O{number}\r\n").as_bytes());
-            self.values.push(&line)?;
-        }
-        let asked = unix_now();
-        self.values.flush()?;
         let mut won = Vec::new();
-        for (number, listed) in batch.iter().enumerate() {
+        for (number, listed) in batch.keys.iter().enumerate() {
             let line = self.values.line()?;
             if line == b"EN" || line.starts_with(b"EN ") {
                 dumped.gone += 1;
@@ -333,7 +368,7 @@ impl<'a> Source<'a> {
             }
             let len = found.len as usize;
             if found.won {
-                won.push((&listed.key, found.cas));
+                won.push((listed.key.clone(), found.cas));
             }
             // A win without `X` is that of a client which is to fill an item, or to renew it.
             if found.stale || found.taken && len == 0 {
@@ -345,31 +380,38 @@ impl<'a> Source<'a> {
                 key: listed.key.clone(),
                 binary_key: found.binary_key,
                 flags: found.flags,
-                expiry: expiry(listed.expiry, found.left, (asked, unix_now())),
+                expiry: expiry(listed.expiry, found.left, (batch.asked, unix_now())),
                 len: found.len,
             })?;
             self.values.value(len, |part| to.value(part))?;
             dumped.items += 1;
             dumped.bytes += (listed.key.len() + len) as u64;
         }
-        self.give_back(&won)
+        self.was_given_back()?;
+        self.give_back(won)
     }
 
-    /// Gives the right to replace stale items back.
-    fn give_back(&mut self, won: &[(&Vec<u8>, u64)]) -> Result<(), TransferError> {
+    /// Gives the right to replace stale items back. The answers come behind those of the next
+    /// batch.
+    fn give_back(&mut self, won: Vec<(Vec<u8>, u64)>) -> Result<(), TransferError> {
         for (key, cas) in won {
             let mut line = b"md ".to_vec();
-            push_key(&mut line, key, b"");
+            push_key(&mut line, &key, b"");
             line.extend_from_slice(format!(" I C{cas}\r\n").as_bytes());
             self.values.push(&line)?;
+            self.given_back.push(key);
         }
-        self.values.flush()?;
-        for (key, _) in won {
+        self.values.flush()
+    }
+
+    /// Reads the answers to what was given back.
+    fn was_given_back(&mut self) -> Result<(), TransferError> {
+        for key in std::mem::take(&mut self.given_back) {
             // Where another client was quicker, the item is its own.
             let line = self.values.line()?;
             if !line.starts_with(b"HD") && !line.starts_with(b"EX") && !line.starts_with(b"NF") {
                 let line = line.to_vec();
-                let what = format!("does not take {} as stale again", shown(key));
+                let what = format!("does not take {} as stale again", shown(&key));
                 return self.values.refused(&what, &line);
             }
         }

@@ -31,16 +31,20 @@ impl Pace {
         bytes: u64,
         mut go_on: impl FnMut() -> Result<(), TransferError>,
     ) -> Result<(), TransferError> {
-        if self.rate == 0 {
-            return Ok(());
-        }
-        let due = Duration::from_secs_f64(bytes as f64 / self.rate as f64);
-        while let Some(left) = due.checked_sub(self.began.elapsed())
-            && !left.is_zero()
-        {
+        while let Some(left) = self.left(bytes) {
             go_on()?;
             std::thread::sleep(left.min(LOOK));
         }
         Ok(())
+    }
+
+    /// How long it would sleep.
+    pub fn left(&self, bytes: u64) -> Option<Duration> {
+        if self.rate == 0 {
+            return None;
+        }
+        let due = Duration::from_secs_f64(bytes as f64 / self.rate as f64);
+        let left = due.checked_sub(self.began.elapsed());
+        left.filter(|left| !left.is_zero())
     }
 }
