@@ -32,8 +32,11 @@ const SIZE_ROWS: usize = 256;
 const SIZE_STEP: u32 = 32;
 /// `stats cachedump` answers at most this many bytes, as in memcached.
 const CACHEDUMP_BYTES: usize = 2 << 20;
-/// A part of items in DRAM has so many scans: most slots of the index may be of flash.
-const DRAM_SCANS: usize = 8;
+/// A part ends after so many items, or scans where the index has few. One of items in DRAM alone
+/// has more: most may be on flash, and take no time.
+const PART_ITEMS: usize = 128;
+const DRAM_PART_ITEMS: usize = 2048;
+const PART_SCANS: usize = 64;
 /// The cursor of a finished walk.
 const END: u64 = u64::MAX;
 
@@ -340,20 +343,27 @@ impl Part {
         };
         let own_from = ctx.shard.turn_to_part(from);
         let shard: &Shard = ctx.shard;
-        let scans = match kind.is_of_dram() {
-            true => DRAM_SCANS,
-            false => 1,
+        let most = match kind.is_of_dram() {
+            true => DRAM_PART_ITEMS,
+            false => PART_ITEMS,
         };
         let mut cursor = Some(own_from);
-        for _ in 0..scans {
-            let Some(at) = cursor else { break };
-            cursor = shard.scan(at, |found| match found {
-                Scanned::Dram(item) => {
-                    let size = shard.footprint(item);
-                    part.add(shard.key(item), &shard.meta(item), size, false);
+        let (mut items, mut scans) = (0, 0);
+        while let Some(at) = cursor
+            && items < most
+            && scans < PART_SCANS
+        {
+            scans += 1;
+            cursor = shard.scan(at, |found| {
+                items += 1;
+                match found {
+                    Scanned::Dram(item) => {
+                        let size = shard.footprint(item);
+                        part.add(shard.key(item), &shard.meta(item), size, false);
+                    }
+                    Scanned::Flash(_) if kind.is_of_dram() => {}
+                    Scanned::Flash(at) => part.flash.push(at),
                 }
-                Scanned::Flash(_) if kind.is_of_dram() => {}
-                Scanned::Flash(at) => part.flash.push(at),
             });
         }
         part.cursor = ctx.shard.next_part(cursor).unwrap_or(END);

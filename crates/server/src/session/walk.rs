@@ -14,7 +14,7 @@ use crate::protocol::split_line;
 use crate::reply::{Place, Reply};
 
 /// Reads that a walk has under way: few, because frames go to the reads that wait longest.
-const LIST_READS: usize = 8;
+const LIST_READS: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Walk {
