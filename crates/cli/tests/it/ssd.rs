@@ -413,6 +413,34 @@ fn a_damaged_trace_is_named() {
     }
 }
 
+/// A third of a trace was left out of a conversion, an explanation or a table, without a word.
+#[test]
+fn damaged_lines_are_told_by_every_command() {
+    let folder = Scratch::new();
+    let line = |n: u32| match n % 3 {
+        0 => "rubbish\n".to_owned(),
+        _ => format!("0,{n},4096,W,{n}.0\n"),
+    };
+    let text: String = (1..=30).map(line).collect();
+    std::fs::write(folder.join("a.spc"), text).unwrap();
+    let told = "10 of 30 lines are damaged and left out";
+    for args in [
+        "trace convert a.spc b.csv --to msr",
+        "trace convert a.spc c.csv --to msr --json",
+        "trace info a.spc --json",
+        "trace plot a.spc --output a.svg",
+        "explain a.spc --profile paper-1gb --wa",
+        "run a.spc --profile paper-1gb --wa --csv",
+        "run a.spc --profile paper-1gb --wa --json",
+        "compare a.spc --profile paper-1gb --wa",
+    ] {
+        let out = ssd(&folder, args);
+        assert!(out.status.success(), "{args}: {}", stderr(&out));
+        has(&stderr(&out), told);
+    }
+    has(&stdout(&ssd(&folder, "trace info a.spc")), told);
+}
+
 /// A drive under a slow load lived for thousands of years.
 #[test]
 fn a_life_beyond_a_drive_is_no_number() {

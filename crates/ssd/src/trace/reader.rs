@@ -198,6 +198,18 @@ impl Reader {
         self.doubt.as_deref()
     }
 
+    /// How much of the trace is damaged, in a sentence.
+    pub(super) fn damage(&self) -> Option<String> {
+        let Counts {
+            requests,
+            damaged,
+            zero_sized,
+            ..
+        } = self.counts;
+        let (meant, unit) = (requests + damaged + zero_sized, self.unit());
+        (damaged > 0).then(|| format!("{damaged} of {meant} {unit}s are damaged and left out"))
+    }
+
     /// Refuses input that is not a trace: nothing in it is a request, or most of it is damaged.
     /// `name` is the user's name for it.
     pub fn check(&self, name: &str) -> Result<(), String> {

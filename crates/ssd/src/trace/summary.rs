@@ -181,6 +181,7 @@ impl Summary {
         self.counts = reader.counts().clone();
         self.notes = reader.notes().to_vec();
         self.warnings = reader.doubt().map(str::to_owned).into_iter().collect();
+        self.warnings.extend(reader.damage());
         self.warnings.extend(self.doubts());
     }
 

@@ -56,7 +56,7 @@ impl FromStr for WriteFormat {
         let name = text.split(':').next().unwrap_or_default();
         let unwritten = || {
             Err(Error::spec(format!(
-                "\"{name}\" can't be written; spc, msr, columns, fio and senko can"
+                "\"{name}\" can't be written; spc, msr, columns (disksim, mqsim, ssdsim), fio and senko can"
             )))
         };
         if Format::of_name(name).is_none() {

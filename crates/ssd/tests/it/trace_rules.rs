@@ -253,6 +253,7 @@ fn a_summary_tells_all() {
         "duration    4.000000 s, 1.0 requests/s",
         "left out    1 damaged, 1 of no bytes",
         "damaged     5: the ASU is not a number: \"rubbish\"",
+        "warning     1 of 6 lines are damaged and left out",
         "warning     1 of 4 times are not in order",
     ] {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");

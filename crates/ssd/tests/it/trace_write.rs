@@ -73,7 +73,8 @@ fn what_cannot_be_written_is_refused() {
     }
     // Formats that can only be read were named, too.
     let told = "nope".parse::<WriteFormat>().unwrap_err().to_string();
-    let known = "\"nope\" can't be written; spc, msr, columns, fio and senko can";
+    let known =
+        "\"nope\" can't be written; spc, msr, columns (disksim, mqsim, ssdsim), fio and senko can";
     assert!(told.ends_with(known), "{told}");
     let mut writer = TraceWriter::new(Vec::new(), WriteFormat::Msr);
     assert!(writer.write(&request(u64::MAX, 0, Read, 0, 4096)).is_err());
