@@ -15,7 +15,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use senko_dbm::{
-    CopyReport, Database, Durability, MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, Options, Table,
+    CopyReport, Database, DbmError, Durability, MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, Options,
+    Table, VerifyReport,
 };
 use senko_workload::units::count;
 use serde_json::{Value, json};
@@ -128,7 +129,7 @@ enum Command {
         place: Place,
         key: String,
     },
-    /// Deletes keys
+    /// Deletes keys; ends with 1 if one of them was not there
     #[command(after_help = "Examples:\n  \
         senko dbm delete data.db colour")]
     Delete {
@@ -264,11 +265,9 @@ pub fn main(args: &DbmArgs) -> ExitCode {
 }
 
 impl Whole {
-    fn told(&self, error: &senko_dbm::DbmError) -> anyhow::Error {
+    fn told(&self, error: &DbmError) -> anyhow::Error {
         let (name, text) = (self.file.display().to_string(), error.to_string());
-        if matches!(error, senko_dbm::DbmError::Foreign(_))
-            && crate::begins_with(&self.file, b"SENKOKV\0")
-        {
+        if matches!(error, DbmError::Foreign(_)) && crate::begins_with(&self.file, b"SENKOKV\0") {
             return anyhow!("{name} is a store of the unordered kind: use `senko store`");
         }
         match text.contains(&name) {
@@ -278,10 +277,10 @@ impl Whole {
     }
 
     /// The error of a copy to `to`. A file that can't be opened, or is full, is mostly the new one.
-    fn told_of_copy(&self, error: &senko_dbm::DbmError, to: &Path) -> anyhow::Error {
+    fn told_of_copy(&self, error: &DbmError, to: &Path) -> anyhow::Error {
         match error {
-            senko_dbm::DbmError::Open(_) => anyhow!(error.to_string()),
-            senko_dbm::DbmError::NoSpace(pages) => {
+            DbmError::Open(_) => anyhow!(error.to_string()),
+            DbmError::NoSpace(pages) => {
                 let (to, bytes) = (to.display(), pages * senko_io::PAGE_SIZE as u64);
                 anyhow!("{to}: no space left for {bytes} bytes more; nothing was changed")
             }
@@ -390,7 +389,7 @@ fn run(command: &Command) -> Result<bool> {
             // A refused key or table makes no database.
             place.check_name()?;
             if key.len() > MAX_KEY_BYTES {
-                bail!("{}", senko_dbm::DbmError::KeyTooLong(key.len()));
+                bail!("{}", DbmError::KeyTooLong(key.len()));
             }
             let absent = place.is_absent();
             let db = place.write(true)?;
@@ -454,7 +453,7 @@ fn run(command: &Command) -> Result<bool> {
                 Ok(db) => db.repair(to, progress),
                 // It does not open, for example because it has no checkpoint, or because its first
                 // pages are those of something else. Its other pages say whether it is a database.
-                Err(senko_dbm::DbmError::Damaged { .. } | senko_dbm::DbmError::Foreign(_)) => {
+                Err(DbmError::Damaged { .. } | DbmError::Foreign(_)) => {
                     Database::salvage(&whole.file, to, progress)
                 }
                 Err(error) => Err(error),
@@ -641,7 +640,17 @@ fn copied(
 }
 
 fn verify(whole: &Whole, out: &mut impl Write) -> Result<bool> {
-    let report = whole.read()?.verify().map_err(|error| whole.told(&error))?;
+    let opened = Database::open_to_read(&whole.file, Options::default());
+    let report = opened.and_then(|db| db.verify());
+    let report = match report {
+        // It does not open because of its damage, which is a problem found.
+        Err(error @ DbmError::Damaged { .. }) => {
+            let mut report = VerifyReport::default();
+            report.problems.push((String::new(), error));
+            report
+        }
+        report => report.map_err(|error| whole.told(&error))?,
+    };
     let problems = report.problems.len();
     if whole.json {
         let list: Vec<Value> = report

@@ -31,11 +31,11 @@ pub enum DbmError {
     #[error("{0}")]
     Open(Arc<std::io::Error>),
     /// The device returned other bytes than were written.
-    #[error("damaged at byte {offset}: {what}")]
+    #[error("damaged{}: {what}", place(*.offset))]
     Damaged {
         /// The problem.
         what: String,
-        /// Byte of the device.
+        /// Byte of the device; `u64::MAX`: what is missing has no place.
         offset: u64,
     },
     /// The file is not a database.
@@ -120,10 +120,22 @@ impl DbmError {
         move |source| DbmError::Io { what, source }
     }
 
+    /// Damage that has no place, since the file has nothing of it.
+    pub(crate) fn missing(what: impl Into<String>) -> DbmError {
+        DbmError::damaged(u64::MAX, what)
+    }
+
     pub(crate) fn damaged(page: u64, what: impl Into<String>) -> DbmError {
         DbmError::Damaged {
             what: what.into(),
             offset: page.saturating_mul(senko_io::PAGE_SIZE as u64),
         }
+    }
+}
+
+fn place(offset: u64) -> String {
+    match offset {
+        u64::MAX => String::new(),
+        offset => format!(" at byte {offset}"),
     }
 }

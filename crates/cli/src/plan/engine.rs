@@ -49,7 +49,8 @@ pub fn main(args: &PlanArgs, engine: Engine) -> Result<()> {
     let drive = args.drive.map_or(file, |bytes| bytes as f64);
     if drive < file {
         bail!(
-            "--drive: the file has {} at its largest",
+            "--drive: a drive of {} is too small for the file, which has {} at its largest",
+            Unit::Bytes.show(drive),
             Unit::Bytes.show(file)
         );
     }

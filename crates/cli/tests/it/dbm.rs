@@ -186,12 +186,18 @@ fn a_damaged_log_is_told_and_repaired_behind_the_damage() {
     for args in [
         "get x.db k00",
         "dump x.db",
-        "verify x.db",
         "backup x.db copy.db",
         "put x.db k v",
     ] {
         refused(&go(args), "an entry of the log is not whole");
     }
+    let verify = go("verify x.db");
+    assert_eq!(verify.status.code(), Some(1), "a problem is found");
+    let told = out(&verify);
+    assert!(
+        told.contains("an entry of the log is not whole") && told.contains("1 problem"),
+        "{told}"
+    );
     let repair = go("repair x.db --to saved.db");
     assert_eq!(repair.status.code(), Some(1), "something is lost");
     let told = out(&repair);

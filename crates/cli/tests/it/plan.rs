@@ -390,7 +390,10 @@ fn an_engine_has_a_plan_too() {
             "--drive is for --engine store or dbm",
         ),
         ("--engine store --cache 1g", "--cache is for --engine dbm"),
-        ("--engine dbm --drive 100k", "--drive: the file has "),
+        (
+            "--engine dbm --drive 100k",
+            "is too small for the file, which has ",
+        ),
         (
             "--engine dbm --bytes 7",
             "with an engine an item has 8 to 1048576 bytes",

@@ -359,7 +359,7 @@ impl Salvage<'_> {
             .and_then(|place| self.node(id, place))
             .filter(|page| check_level(page, above).is_ok());
         let Some(page) = page else {
-            let why = DbmError::damaged(0, format!("page {id} of the tree is nowhere whole"));
+            let why = DbmError::missing(format!("page {id} of the tree is nowhere whole"));
             self.report
                 .lose(table.name(), (from.clone(), to.clone()), why);
             // All that the log has of these keys is missing here.
@@ -494,7 +494,7 @@ impl Salvage<'_> {
 
     fn lose_value(&mut self, table: &str, key: Vec<u8>) {
         let behind = [&key[..], &[0]].concat();
-        let why = DbmError::damaged(0, "a part of a long value is nowhere whole");
+        let why = DbmError::missing("a part of a long value is nowhere whole");
         self.report.lose(table, (Some(key), Some(behind)), why);
     }
 
