@@ -206,6 +206,7 @@ impl<'a> Source<'a> {
             self.values.go_on()?;
             pace.keep(dumped.bytes, || self.values.go_on())?;
             if sleeps {
+                self.was_given_back()?;
                 next = self.ask_for_more(prefix, to, &mut dumped)?;
             }
         }
@@ -392,7 +393,7 @@ impl<'a> Source<'a> {
     }
 
     /// Gives the right to replace stale items back. The answers come behind those of the next
-    /// batch.
+    /// batch, if it has been asked for.
     fn give_back(&mut self, won: Vec<(Vec<u8>, u64)>) -> Result<(), TransferError> {
         for (key, cas) in won {
             let mut line = b"md ".to_vec();
