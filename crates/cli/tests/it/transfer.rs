@@ -230,6 +230,33 @@ fn stale_items_are_left_out_and_left_alone() {
     );
 }
 
+/// Over batches that are asked for ahead, and with a rate that makes the dump sleep between them:
+/// there the answers to what is given back come in another order.
+#[test]
+fn stale_items_of_many_batches_are_left_alone() {
+    let folder = Scratch::new();
+    let server = Running::serve(&folder, &DRAM);
+    let mut stream = server.connect();
+    for n in 0..1200 {
+        let set = format!("set k{n} 0 0 1\r\na\r\n");
+        assert_eq!(ask(&mut stream, &set, "STORED\r\n"), "STORED\r\n");
+        if n % 10 == 0 {
+            let stale = format!("md k{n} I T3000\r\n");
+            assert_eq!(ask(&mut stream, &stale, "HD\r\n"), "HD\r\n");
+        }
+    }
+    for (name, options) in [("fast", &[][..]), ("slow", &["--rate", "10k/s"])] {
+        let args = [&["--to", name], options].concat();
+        let out = done(&go("dump", &folder, &server, &args));
+        assert!(out.contains("; 120 stale and left out"), "{out}");
+        assert_eq!(in_dump(&folder, name).len(), 1080);
+    }
+    for n in (0..1200).step_by(10) {
+        let get = format!("mg k{n} v\r\n");
+        assert_eq!(ask(&mut stream, &get, "a\r\n"), "VA 1 X W\r\na\r\n");
+    }
+}
+
 /// What the server has stays with `--keep`; what expired, and what it refuses, is counted.
 #[test]
 fn what_is_not_stored_is_said() {
