@@ -73,6 +73,9 @@ pub struct ShardConfig {
     pub promote_after: u8,
     /// Reinsert items that were hit when their region is reclaimed.
     pub reinsert: bool,
+    /// Write small records in the order of their hashes, if there is enough flash and memory. Their
+    /// slots then take three bytes.
+    pub sort_small: bool,
     /// Values larger than this many bytes go to flash as they arrive; at least 64 KiB.
     pub upload_over: usize,
     /// Bytes of their buffers, beside those for the log; 0: no value goes to flash so. Each takes

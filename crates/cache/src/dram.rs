@@ -6,23 +6,27 @@
 //! always agree with the arena.
 //!
 //! Always holds:
-//! - DRAM-1: an item is in the policy's queues, and counted, exactly while it is linked.
+//! - DRAM-1: an item is in the policy's queues or among those that leave next, and counted, exactly
+//!   while it is linked.
 //! - DRAM-2: the memory of a pinned item does not change. If the item is no longer linked, its last
 //!   pin frees it.
 
 mod classes; // evictions and counters of each size class
 mod evicted; // evicted items that watchers will see
 pub(crate) mod item; // an item in the arena
+mod leaving; // small items that leave next
 pub(crate) mod policy; // which items leave DRAM first
 mod share; // how index and items share memory
 
 use crate::arena::{Arena, Handle, LINKED};
+use crate::key::HashSeed;
 use crate::record::Header;
 use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{Evicted, Pinned};
 use classes::Classes;
 use evicted::EvictedItems;
 use item::Words;
+pub(crate) use leaving::Leaving;
 use policy::Policy;
 pub(crate) use share::LEAST_PAGES;
 use share::Share;
@@ -39,6 +43,8 @@ const REBALANCE_EVERY: u64 = 256;
 pub(crate) struct Dram {
     arena: Arena,
     policy: Box<dyn Policy>,
+    /// If small items leave in the order of their hashes.
+    leaving: Option<Leaving>,
     /// Evictions and counters of each size class.
     classes: Classes,
     share: Share,
@@ -60,6 +66,7 @@ impl Dram {
         Dram {
             arena,
             policy,
+            leaving: None,
             classes: Classes::new(Arena::item_classes()),
             share: Share::new(memory),
             evicted: EvictedItems::default(),
@@ -69,6 +76,16 @@ impl Dram {
             pins_wanted: false,
             drafts: 0,
         }
+    }
+
+    /// From now on small items may wait for others with similar hashes before they leave, about so
+    /// many bytes of them.
+    pub fn gather_leaving(&mut self, target: usize, seed: HashSeed) {
+        self.leaving = Some(Leaving::new(target, seed));
+    }
+    /// The items that leave next, if items wait for others.
+    pub fn leaving(&self) -> Option<&Leaving> {
+        self.leaving.as_ref()
     }
 
     /// The arena, for reading items.
@@ -168,14 +185,32 @@ impl Dram {
     /// Removes a linked item, whose slot is gone, from the policy. Frees its memory, or leaves that
     /// to its last pin.
     pub fn release(&mut self, item: Handle) {
-        let class = self.arena.class_of(item);
-        self.policy.remove(&mut self.arena, class, item);
+        self.take_from_queue(item);
         self.items -= 1;
         self.item_bytes -= self.arena.item_bytes(item) as u64;
         self.arena.set_linked(item, false);
         if self.arena.pins(item) == 0 {
             self.arena.free_item(item);
         }
+    }
+    /// Takes a linked item from the queue in which it is.
+    fn take_from_queue(&mut self, item: Handle) {
+        match &mut self.leaving {
+            Some(leaving) if Leaving::has(&self.arena, item) => {
+                leaving.remove(&mut self.arena, item);
+            }
+            _ => {
+                let class = self.arena.class_of(item);
+                self.policy.remove(&mut self.arena, class, item);
+            }
+        }
+    }
+    /// Moves an item from the policy's queues to those that leave next.
+    pub fn leave(&mut self, item: Handle, hash: u64) {
+        self.chosen(item, hash);
+        self.take_from_queue(item);
+        let leaving = self.leaving.as_mut().expect("items wait for others");
+        leaving.push(&mut self.arena, item);
     }
     /// Whether an item was read lately.
     pub fn is_hot(&self, item: Handle) -> bool {
@@ -188,8 +223,15 @@ impl Dram {
     }
     /// Frees the chunk of an item that was copied, and whose slot names the copy now.
     pub fn moved(&mut self, from: Handle, to: Handle) {
-        let class = self.arena.class_of(to);
-        self.policy.moved(&mut self.arena, class, from, to);
+        match &mut self.leaving {
+            Some(leaving) if Leaving::has(&self.arena, to) => {
+                leaving.moved(&mut self.arena, from, to);
+            }
+            _ => {
+                let class = self.arena.class_of(to);
+                self.policy.moved(&mut self.arena, class, from, to);
+            }
+        }
         self.arena.free(from);
     }
     /// Counts an access: policy, last access, fetched.
@@ -197,7 +239,14 @@ impl Dram {
     pub fn hit(&mut self, item: Handle, now: u32) {
         if self.arena.state(item) == LINKED {
             let class = self.arena.class_of(item);
-            self.policy.hit(&mut self.arena, class, item);
+            match &mut self.leaving {
+                Some(leaving) if Leaving::has(&self.arena, item) => {
+                    let hash = leaving.hash(&self.arena, item);
+                    leaving.remove(&mut self.arena, item);
+                    self.policy.insert(&mut self.arena, class, item, hash, true);
+                }
+                _ => self.policy.hit(&mut self.arena, class, item),
+            }
         }
         self.arena.set_access(item, now);
         self.mark_fetched(item);
@@ -288,11 +337,26 @@ impl Dram {
     }
     /// Notes that an item leaves by eviction, not by a delete: the policy remembers it.
     pub fn chosen(&mut self, item: Handle, hash: u64) {
-        self.policy.evicted(&self.arena, item, hash);
+        if !Leaving::has(&self.arena, item) {
+            self.policy.evicted(&self.arena, item, hash);
+        }
     }
-    /// The items of a class, oldest first, and whether each has proved itself.
-    pub fn order(&self, class: usize) -> Vec<(Handle, bool)> {
-        self.policy.order(&self.arena, class)
+    /// The items of each class, oldest first, and whether each has proved itself.
+    pub fn orders(&self) -> Vec<Vec<(Handle, bool)>> {
+        let mut orders = vec![Vec::new(); self.arena.classes().len()];
+        if let Some(leaving) = &self.leaving {
+            let mut items = Vec::new();
+            for bucket in 0..leaving.buckets() {
+                leaving.items_of(&self.arena, bucket, &mut items);
+            }
+            for (_, item) in items {
+                orders[self.arena.class_of(item)].push((item, false));
+            }
+        }
+        for (class, order) in orders.iter_mut().enumerate() {
+            order.extend(self.policy.order(&self.arena, class));
+        }
+        orders
     }
     /// Counts an item of a class that left DRAM, for flash or for good.
     pub fn left(&mut self, class: usize) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The index: one 8-byte slot per item of either tier, no keys.
+//! The index: one 8-byte slot per item of either tier, no keys; three bytes for a small record that
+//! was written in the order of its hash (`index/sorted.rs`).
 //!
 //! Card. Paper E, section 3.2: a second hash H_y in DRAM distinguishes keys that collide under H_x,
 //! so that keys can stay on flash. Here H_x picks a segment and H_y is the tag in the slot.
@@ -23,6 +24,7 @@
 mod aging; // which flash items had hits recently
 mod shape; // derived from the sizes that an index was planned for
 mod slot; // what the bits of a slot mean
+mod sorted; // slots of 21 bits
 
 use std::ops::Range;
 
@@ -34,6 +36,8 @@ pub(crate) use crate::words::Shape;
 use crate::words::State;
 pub(crate) use slot::Slot;
 use slot::{EXPIRY_SHIFT, KIND_DRAM, KIND_FLASH, KIND_SHIFT, LAP_SHIFT, LEN_SHIFT, coarse_expiry};
+use sorted::{Candidate, Sorted};
+pub(crate) use sorted::{RUN_PAGES, Run, Runs, Starts};
 
 const LINE: usize = 8;
 /// Bits of page and tag together.
@@ -49,8 +53,15 @@ const FULL_PERCENT: u64 = 90;
 
 /// The position of a found slot; valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pos {
-    pub segment: u32,
+pub(crate) enum Pos {
+    Wide(WidePos),
+    Narrow(Candidate),
+}
+
+/// The position of a slot of eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WidePos {
+    segment: u32,
     at: u16,
 }
 
@@ -96,6 +107,8 @@ pub(crate) struct Index {
     due: Option<usize>,
     /// Memory for the slots that are being copied.
     copied: Vec<Slot>,
+    /// The slots of sorted records, if small records are written so.
+    sorted: Option<Sorted>,
     /// The state of CLOCK aging.
     hand: ClockHand,
 }
@@ -132,6 +145,7 @@ impl Index {
             growing: None,
             due: None,
             copied: Vec::new(),
+            sorted: None,
             hand: ClockHand::default(),
         }
     }
@@ -292,7 +306,8 @@ impl Index {
 
     /// Bytes of memory that the index takes.
     pub fn bytes(&self) -> usize {
-        self.lines.bytes_in_use() + self.segments.len() * size_of::<Segment>()
+        let sorted = self.sorted.as_ref().map_or(0, Sorted::bytes);
+        self.lines.bytes_in_use() + self.segments.len() * size_of::<Segment>() + sorted
     }
     /// Bytes that growing a segment adds before the old memory is freed.
     pub fn growth_bytes(&self, n: usize) -> usize {
@@ -305,7 +320,7 @@ impl Index {
         }
     }
     pub fn flash_slots(&self) -> u64 {
-        self.flash_slots
+        self.flash_slots + self.sorted_slots()
     }
     /// Notes that a segment holds this many slots, of which this many are flash slots.
     #[inline]
@@ -387,18 +402,23 @@ impl Index {
         self.lines.bytes(segment.chunk, line * 64, 64)
     }
 
-    /// Visits the slots that have the hash's tag, in probe order, until `hit` returns true. Returns
-    /// that slot and its position.
+    /// Visits the slots of eight bytes that have the hash's tag, in probe order, until `hit`
+    /// returns true. Returns that slot and its position.
     #[inline]
-    pub fn find(&self, hash: u64, hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
+    pub fn find(&self, hash: u64, hit: impl FnMut(Slot) -> bool) -> Option<(WidePos, Slot)> {
         self.find_in(self.segment_of(hash), self.tag(hash), hit)
     }
 
     #[inline]
-    fn find_in(&self, n: usize, tag: u64, hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
+    fn find_in(
+        &self,
+        n: usize,
+        tag: u64,
+        hit: impl FnMut(Slot) -> bool,
+    ) -> Option<(WidePos, Slot)> {
         let (at, slot) = self.find_at(self.segments[n], tag, hit)?;
         let segment = n as u32;
-        Some((Pos { segment, at }, slot))
+        Some((WidePos { segment, at }, slot))
     }
 
     #[inline]
@@ -436,7 +456,42 @@ impl Index {
 
     /// The slot that equals `slot`, apart from its hit bits.
     pub fn find_same(&self, hash: u64, slot: Slot) -> Option<(Pos, Slot)> {
-        self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
+        let wide = self.find(hash, |s| s.with_hot(0) == slot.with_hot(0));
+        if let Some((pos, slot)) = wide {
+            return Some((Pos::Wide(pos), slot));
+        }
+        let (pos, narrow) = self.narrow_in(hash, (self.page(slot), slot.lap()))?;
+        (slot.is_flash() && narrow.with_hot(0) == slot.with_hot(0)).then_some((pos, narrow))
+    }
+
+    /// The slot of a hash's record in this page of this lap.
+    pub fn find_in_page(&self, hash: u64, place: (u64, u64)) -> Option<(Pos, Slot)> {
+        let here = |slot: Slot| slot.is_flash() && (self.page(slot), slot.lap()) == place;
+        let wide = self.find(hash, here);
+        wide.map(|(pos, slot)| (Pos::Wide(pos), slot))
+            .or_else(|| self.narrow_in(hash, place))
+    }
+
+    /// Changes the hits of a slot.
+    pub fn set_hot(&mut self, pos: &Pos, slot: Slot, hot: u8) {
+        match pos {
+            Pos::Wide(pos) => self.set(*pos, slot.with_hot(hot)),
+            Pos::Narrow(candidate) => {
+                let sorted = self.sorted.as_mut().expect("it was found there");
+                sorted.set_hot(&mut self.lines, candidate, hot);
+            }
+        }
+    }
+
+    /// Removes the slot at a position of either kind.
+    pub fn remove_at(&mut self, pos: &Pos) {
+        match pos {
+            Pos::Wide(pos) => self.remove(*pos),
+            Pos::Narrow(candidate) => {
+                let sorted = self.sorted.as_mut().expect("it was found there");
+                sorted.remove(&mut self.lines, candidate);
+            }
+        }
     }
 
     /// The segment that must grow next. A segment that was named stays it until it has grown.
@@ -622,7 +677,7 @@ impl Index {
     }
 
     /// Replaces the slot at a position by one with the same tag.
-    pub fn set(&mut self, pos: Pos, slot: Slot) {
+    pub fn set(&mut self, pos: WidePos, slot: Slot) {
         let n = pos.segment as usize;
         let chunk = self.segments[n].chunk;
         let old = Slot(self.lines.u64(chunk, pos.at as usize * 8));
@@ -638,7 +693,7 @@ impl Index {
     }
 
     /// Removes the slot at a position, and moves later ones back so that INDEX-2 holds.
-    pub fn remove(&mut self, pos: Pos) {
+    pub fn remove(&mut self, pos: WidePos) {
         let n = pos.segment as usize;
         let gone = Slot(self.lines.u64(self.segments[n].chunk, pos.at as usize * 8));
         self.segments[n].count -= 1;
@@ -687,6 +742,105 @@ impl Index {
             }
             return;
         }
+    }
+
+    // ---- slots of sorted records ----
+
+    /// From now on records may be written in the order of their hashes. The memory is for
+    /// [`Runs`](sorted::Runs).
+    pub fn sort(&mut self, entries: AlignedBuf, run_pages: u64) {
+        self.sorted = Some(Sorted::new(entries, run_pages));
+    }
+    /// The slots of sorted records, if there may be such records.
+    pub fn sorted(&self) -> Option<&Sorted> {
+        self.sorted.as_ref()
+    }
+    fn sorted_slots(&self) -> u64 {
+        self.sorted.as_ref().map_or(0, Sorted::slots)
+    }
+    /// Begins a batch of sorted records ([`Sorted::begin_batch`]).
+    pub fn begin_batch(&mut self, records: u64) {
+        if let Some(sorted) = &mut self.sorted {
+            sorted.begin_batch(&self.lines, records);
+        }
+    }
+    /// Notes where records of the batch were written.
+    pub fn add_run(&mut self, run: &Run) {
+        if let Some(sorted) = &mut self.sorted {
+            sorted.add_run(run);
+        }
+    }
+
+    /// Enters a slot of 21 bits for a record that was written with its batch. False if it was not,
+    /// or if there is no room for it.
+    pub fn enter_narrow(&mut self, hash: u64, slot: Slot) -> bool {
+        let (page, lap) = (self.page(slot), slot.lap());
+        let Some(sorted) = &mut self.sorted else {
+            return false;
+        };
+        let batch = sorted.batch_of(page, lap);
+        batch.is_some_and(|batch| sorted.insert(&mut self.lines, hash, batch, slot.hot()))
+    }
+
+    /// The next slot of a hash among those of sorted records: the newest, or the one before `slot`,
+    /// which was one of them.
+    pub fn next_narrow(&self, hash: u64, before: Option<Slot>) -> Option<Slot> {
+        let sorted = self.sorted.as_ref()?;
+        let below = match before {
+            Some(slot) => sorted.batch_of(self.page(slot), slot.lap())?,
+            None => u32::MAX,
+        };
+        let candidate = sorted.newest(&self.lines, hash, below)?;
+        Some(self.narrow_slot(hash, &candidate))
+    }
+
+    /// Whether the record of a slot was sorted later than that of another slot, if there is one.
+    pub fn is_newer(&self, slot: Slot, other: Slot) -> bool {
+        other == Slot::EMPTY || self.batch_of(slot) > self.batch_of(other)
+    }
+    fn batch_of(&self, slot: Slot) -> Option<u32> {
+        let sorted = self.sorted.as_ref()?;
+        sorted.batch_of(self.page(slot), slot.lap())
+    }
+
+    fn narrow_in(&self, hash: u64, (page, lap): (u64, u64)) -> Option<(Pos, Slot)> {
+        let sorted = self.sorted.as_ref()?;
+        let candidate = sorted.at(&self.lines, hash, page, lap)?;
+        Some((Pos::Narrow(candidate), self.narrow_slot(hash, &candidate)))
+    }
+
+    /// A slot of 21 bits as one of eight bytes: a page, and no expiry.
+    fn narrow_slot(&self, hash: u64, candidate: &Candidate) -> Slot {
+        let place = (candidate.page, candidate.lap);
+        self.flash_slot(hash, place, 1, 0, 0)
+            .with_hot(candidate.hot)
+    }
+
+    /// Removes all slots of sorted records that may be the one of this hash; returns how many.
+    pub fn remove_narrow(&mut self, hash: u64) -> u64 {
+        let Some(sorted) = &mut self.sorted else {
+            return 0;
+        };
+        sorted.remove_all(&mut self.lines, hash)
+    }
+
+    /// Forgets all sorted records.
+    pub fn forget_sorted(&mut self) {
+        if let Some(sorted) = &mut self.sorted {
+            sorted.clear(&mut self.lines);
+        }
+    }
+    /// Notes that a region will be written again.
+    pub fn freed(&mut self, page: u64, region_pages: u64) {
+        if let Some(sorted) = &mut self.sorted {
+            sorted.freed(&mut self.lines, page, region_pages);
+        }
+    }
+
+    /// The lines in which a search for a sorted record of the hash begins.
+    pub fn narrow_lines(&self, hash: u64) -> impl Iterator<Item = &[u8]> {
+        let sorted = self.sorted.iter();
+        sorted.flat_map(move |sorted| sorted.lines_of(&self.lines, hash))
     }
 
     /// Counts the slots of a segment that was loaded whole.
@@ -866,9 +1020,9 @@ mod tests {
                 1,
                 "and the next hit counts from one"
             );
-            index.remove(pos);
+            index.remove_at(&pos);
             let (pos, _) = index.find_same(7, dram).expect("it was left alone");
-            index.remove(pos);
+            index.remove_at(&pos);
         }
     }
 
@@ -971,7 +1125,7 @@ mod tests {
             );
             let slot = if n % 3 == 0 { dram } else { flash };
             index.insert(hash(n), slot).expect("room");
-            let (pos, _) = index.find_same(hash(n), slot).expect("it was entered");
+            let (pos, _) = index.find(hash(n), |s| s == slot).expect("it was entered");
             match n % 7 {
                 0 => index.remove(pos),
                 1 => index.set(pos, if n % 3 == 0 { flash } else { dram }),

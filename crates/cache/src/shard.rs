@@ -3,9 +3,9 @@
 //!
 //! The other files of this folder add their part as an `impl Shard`: `memory.rs` allocates memory,
 //! `emptying.rs` frees pages of it, `store.rs` stores and deletes, `fetch.rs` reads flash,
-//! `demote.rs` writes it, `reclaim.rs` frees the oldest region, `upkeep.rs` does work that is due
-//! without a command. Calls lead one way: commands, memory, demotion, reclaim, the index, and last
-//! `state.rs`. No file outside this folder can use its fields.
+//! `demote.rs` and `seal.rs` write it, `reclaim.rs` frees the oldest region, `upkeep.rs` does work
+//! that is due without a command. Calls lead one way: commands, memory, demotion, reclaim, the
+//! index, and last `state.rs`. No file outside this folder can use its fields.
 //!
 //! Always holds:
 //! - SHARD-1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in
@@ -26,7 +26,9 @@ pub(crate) mod memory; // memory for items, by eviction if none is left
 pub(crate) mod outage; // a device out of use: ends operations that waited for it, and takes it back
 mod prefetch; // memory that coming lookups will read
 mod reclaim; // the oldest region becomes free
+mod seal; // small items leave in the order of their hashes
 pub(crate) mod restore; // the state that outlives the process, and the restore of a shard
+mod slots; // slots change their kind, and the index grows for one
 mod state; // what is asked about an item or a slot
 mod stay; // which items leave DRAM if nothing may be evicted
 mod store; // storing, deleting, marking
@@ -72,6 +74,8 @@ pub struct Shard {
     emptying: Option<emptying::Emptying>,
     emptied_in_vain: usize,
     crawler: sweep::Crawler,
+    /// Where the cursor of sorted records is.
+    sealing: seal::Sealing,
     /// Set after no page of DRAM was found that can be emptied, until that may have changed
     /// (`stay.rs`).
     shed_in_vain: bool,
@@ -218,6 +222,7 @@ impl Shard {
             emptying: None,
             emptied_in_vain: 0,
             crawler: sweep::Crawler::default(),
+            sealing: seal::Sealing::default(),
             shed_in_vain: false,
             changes: None,
             index: made.index,
@@ -225,6 +230,7 @@ impl Shard {
             id: belongs.id,
             state: made.state,
         };
+        shard.begin_sorting()?;
         shard.share_memory(0);
         shard.set_now(unix_ms);
         let mut recovered = made.recovered;
@@ -280,6 +286,12 @@ impl Shard {
                 return Lookup::Miss;
             }
             return Lookup::Dram(ItemRef(item));
+        }
+        if flash == Slot::EMPTY || flash.expired(self.now) || self.place(flash).is_none() {
+            let narrow = self.next_candidate(key.hash, None);
+            if let Some((slot, _)) = narrow {
+                return Lookup::Flash(FlashRef(slot.0));
+            }
         }
         if flash == Slot::EMPTY {
             return Lookup::Miss;

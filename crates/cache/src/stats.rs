@@ -64,6 +64,9 @@ pub struct CacheStats {
     pub device_pauses: u64,
     pub device_pause_ms: u64,
     pub drops_index: u64,
+    /// Runs of sorted small records, and records in them.
+    pub sorted_runs: u64,
+    pub sorted_items: u64,
     /// Values that went to flash as they arrived, and those of them that were given up after they
     /// had begun.
     pub uploads: u64,
@@ -85,7 +88,7 @@ senko_io::counters! {
         reclaim_regions reinsertions admitted_bytes reinserted_bytes device_write_bytes
         slab_moves crawler_reclaimed drops_error flash_read_timeouts flash_misses_out
         device_write_pauses device_outages device_returns device_pauses
-        device_pause_ms drops_index uploads uploads_failed upload_bytes page_fill_record_bytes page_fill_page_bytes
+        device_pause_ms drops_index sorted_runs sorted_items uploads uploads_failed upload_bytes page_fill_record_bytes page_fill_page_bytes
 }
 
 /// Commands on items of one slab class, in DRAM or on flash, with memcached's names.

@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             budget: None,
         },
         promote_after: 2,
+        sort_small: false,
         upload_over: usize::MAX,
         upload_bytes: 0,
         reinsert: true,

@@ -11,11 +11,11 @@ use crate::arena::{Arena, Handle};
 use crate::config::PolicyKind;
 
 /// Offset of an item's link to the previous chunk in its list.
-const PREV: usize = 0;
+pub(super) const PREV: usize = 0;
 /// Offset of its link to the next chunk.
-const NEXT: usize = 4;
+pub(super) const NEXT: usize = 4;
 /// Offset of a byte for the policy: frequency and queue.
-const NOTE: usize = 14;
+pub(super) const NOTE: usize = 14;
 
 /// Orders the items of DRAM. An item is inserted once ([`Policy::insert`]), and removed once
 /// ([`Policy::remove`]).

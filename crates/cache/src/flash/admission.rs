@@ -93,21 +93,24 @@ impl Admitter {
         !self.limited || needed * 1000 <= self.millibytes
     }
 
-    /// Asks to write `bytes` of an item; `read`: it was read while in DRAM. If admitted, it spends
-    /// the budget.
+    /// Asks to write `bytes` of an item; `fetched`: it was read while in DRAM. If admitted, it
+    /// spends the budget.
     pub fn admit(&mut self, bytes: usize, fetched: bool) -> Result<(), Refusal> {
-        let passes = match self.rule {
+        if !self.passes(bytes, fetched) {
+            return Err(Refusal::Rule);
+        }
+        self.spend(bytes)
+    }
+
+    /// Whether the rule lets an item in. It may be a random draw.
+    pub fn passes(&mut self, bytes: usize, fetched: bool) -> bool {
+        match self.rule {
             AdmissionRule::All => true,
             AdmissionRule::Fetched => fetched,
             AdmissionRule::Random(percent) => self.draw() % 100 < u64::from(percent),
             AdmissionRule::Bytes(most) => {
                 bytes as u64 <= most || self.draw() % (bytes as u64) < most
             }
-        };
-        if !passes {
-            Err(Refusal::Rule)
-        } else {
-            self.spend(bytes)
         }
     }
 

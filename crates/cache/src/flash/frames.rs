@@ -68,6 +68,33 @@ impl Flash {
         }
     }
 
+    /// Notes that a read's slot is that of a sorted record, or is not.
+    pub fn tries(&mut self, n: u32, is_narrow: bool) {
+        self.reads.op(n).try_slot(is_narrow);
+    }
+
+    /// Continues a read with the page of another slot, in the same frame. The read then waits for
+    /// the device, or its page is here.
+    pub fn read_other<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        slot: Slot,
+        place: (usize, u64),
+    ) {
+        let op = self.reads.op(n);
+        if std::mem::take(&mut op.pinned) {
+            let (log, position) = (op.log, op.position);
+            self.logs[log].pin(position, false);
+            self.reads.unpinned |= self.reclaims[log].is_active();
+        }
+        let op = self.reads.op(n);
+        op.go_on(slot, place);
+        op.pages = 1;
+        self.read_piece(queue, n, frame);
+    }
+
     /// Reads the op's current piece into a frame; true if all its pages were in write buffers.
     pub fn read_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> bool {
         let op = self.reads.op(n);

@@ -566,6 +566,18 @@ impl Log {
         Ok(position)
     }
 
+    /// Pages of a run of sorted records: at most `most`, and none after its region.
+    pub fn run_pages(&self, most: u64) -> u64 {
+        most.min(self.region_pages - self.head % self.region_pages)
+    }
+
+    /// Takes pages for a run of sorted records that have this many bytes. There is room for it.
+    pub fn place_run(&mut self, pages: u64, bytes: usize) -> u64 {
+        let position = self.place(pages, pages).expect("room was asked for");
+        self.placed(bytes);
+        position
+    }
+
     /// Whether a record is larger than all write buffers together, and so must be streamed.
     pub fn must_stream(&self, len: usize) -> bool {
         let buffers = self.open.len() + self.in_flight.len() + self.spare.len();

@@ -64,6 +64,9 @@ pub(crate) struct ReadOp {
     want: Want,
     hash: u64,
     slot: Slot,
+    /// The first slot of eight bytes that was read for it, and the first of a sorted record,
+    /// without their hits.
+    tried: [Slot; 2],
     /// When the current wait began.
     pub(super) since_ms: u64,
     /// Log, position of the item's first page, and pages to read.
@@ -94,6 +97,21 @@ impl ReadOp {
     }
     pub fn slot(&self) -> Slot {
         self.slot
+    }
+    /// The first slot of each kind that was read; empty if none was.
+    pub fn tried(&self) -> [Slot; 2] {
+        self.tried
+    }
+    /// Notes of which kind its slot is.
+    pub(super) fn try_slot(&mut self, is_narrow: bool) {
+        self.tried[usize::from(is_narrow)] = self.slot.with_hot(0);
+    }
+    /// Continues with another slot.
+    pub(super) fn go_on(&mut self, slot: Slot, (log, position): (usize, u64)) {
+        (self.slot, self.log, self.position) = (slot, log, position);
+        if self.tried[1] == Slot::EMPTY {
+            self.tried[1] = slot.with_hot(0);
+        }
     }
     pub fn log(&self) -> usize {
         self.log
@@ -179,6 +197,7 @@ impl Reads {
                 want,
                 hash: 0,
                 slot,
+                tried: [Slot::EMPTY; 2],
                 since_ms: 0,
                 log: 0,
                 position: 0,
@@ -194,6 +213,7 @@ impl Reads {
         let op = &mut self.ops[n as usize];
         debug_assert!(matches!(op.stage, Stage::Idle));
         (op.user, op.want, op.hash, op.slot) = (user, want, key.hash, slot);
+        op.tried = [Slot::EMPTY; 2];
         op.piece = 0;
         op.pinned = false;
         op.large = None;
@@ -219,7 +239,7 @@ impl Reads {
     pub fn leave_to_device(&mut self, n: u32) -> u32 {
         let op = self.op(n);
         let (user, want, slot, log, position) = (op.user, op.want, op.slot, op.log, op.position);
-        let (pinned, large) = (std::mem::take(&mut op.pinned), op.large.take());
+        let (pinned, large, tried) = (std::mem::take(&mut op.pinned), op.large.take(), op.tried);
         let (key, hash, len) = (op.key, op.hash, op.key_len as usize);
         op.stage = Stage::LeftToDevice;
         let key = Key {
@@ -229,6 +249,7 @@ impl Reads {
         let heir = self.start(&key, want, user, slot);
         let op = self.op(heir);
         (op.log, op.position, op.pinned, op.large) = (log, position, pinned, large);
+        op.tried = tried;
         op.stage = Stage::GivenUp;
         heir
     }

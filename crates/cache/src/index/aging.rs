@@ -11,7 +11,7 @@
 //! the more popular items. Differences: a hit is forgotten after none to two of these spans rather
 //! than exactly one, and nothing is stored for it.
 
-use super::{Index, LINE, Segment, Slot};
+use super::{Index, LINE, Segment, Slot, Sorted};
 use crate::arena::SEGMENT_LINES;
 
 /// The least number of items that DRAM is assumed to hold.
@@ -33,21 +33,27 @@ impl Index {
     /// Moves the hand, after a hit on flash.
     pub fn age(&mut self, dram_items: u64) {
         let span = 2 * dram_items.max(LEAST_ITEMS);
-        self.hand.owed = (self.hand.owed + self.line_count()).min(span * MOST_LINES);
+        let narrow = self.sorted.as_ref().map_or(0, Sorted::lines);
+        self.hand.owed = (self.hand.owed + self.line_count() + narrow).min(span * MOST_LINES);
         while self.hand.owed >= span {
             self.hand.owed -= span;
             if self.age_line(self.hand.segment, self.hand.line) {
                 self.hand.line += 1;
             } else {
                 self.hand.line = 0;
-                self.hand.segment = (self.hand.segment + 1) % self.segments();
+                let narrow = self.sorted.as_ref().map_or(0, Sorted::segments);
+                self.hand.segment = (self.hand.segment + 1) % (self.segments() + narrow);
             }
         }
     }
 
     /// Turns recent flash hits in a line of a segment into old ones; false if the segment has no
-    /// such line.
+    /// such line. Behind the index's own segments come those of sorted records.
     pub(super) fn age_line(&mut self, segment: usize, line: usize) -> bool {
+        if let Some(n) = segment.checked_sub(self.segments()) {
+            let sorted = self.sorted.as_ref();
+            return sorted.is_some_and(|sorted| sorted.age_line(&mut self.lines, n, line));
+        }
         let Segment { chunk, step, .. } = self.segments[segment];
         if line >= SEGMENT_LINES[step as usize] as usize {
             return false;

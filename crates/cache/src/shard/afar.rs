@@ -117,7 +117,7 @@ impl Shard {
         };
         read.key[..key.bytes.len()].copy_from_slice(key.bytes);
         if is_access {
-            self.count_access(pos, slot);
+            self.count_access(&pos, slot);
         }
         Some((read, frame))
     }

@@ -163,21 +163,32 @@ impl Shard {
                 AllocError::OutOfMemory
             });
         }
-        let stalled = match why {
-            NoPlace::Buffers => self.flash.buffers_stall(n),
-            NoPlace::Space => {
-                self.flash.log_mut(n).want(pages);
-                self.reclaim(queue, n);
-                self.flash.space_stalls(n)
-            }
-        };
-        if !stalled {
+        if !self.no_place(queue, n, pages, why) {
             return Err(AllocError::Busy);
         }
         self.stats.drops_busy += 1;
         let fetched = self.dram.arena().header(item).fetched();
         self.drop_evicted(item, hash, fetched);
         Ok(())
+    }
+
+    /// Asks for space if there is none for so many pages. Returns whether the device stalls, so
+    /// that nobody should wait for it.
+    pub(super) fn no_place<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        pages: u64,
+        why: NoPlace,
+    ) -> bool {
+        match why {
+            NoPlace::Buffers => self.flash.buffers_stall(n),
+            NoPlace::Space => {
+                self.flash.log_mut(n).want(pages);
+                self.reclaim(queue, n);
+                self.flash.space_stalls(n)
+            }
+        }
     }
 
     fn drop_evicted(&mut self, item: Handle, hash: u64, fetched: bool) {
@@ -209,6 +220,14 @@ impl Shard {
         let Place {
             position, offset, ..
         } = place;
+        self.put_record(n, item, (position, offset));
+        self.flash.log_mut(n).end_record(&place);
+        self.flash.settle(queue, n);
+        Ok(place)
+    }
+
+    /// Copies an item's record to a position of a log, and an offset in its page.
+    pub(super) fn put_record(&mut self, n: usize, item: Handle, (position, offset): (u64, usize)) {
         let mut head = self.flash_head(n, item, position);
         let (from, to) = (head.header().head_len(), head.header().dram_len());
         let (log, mut seal) = (self.flash.log_mut(n), head.seal());
@@ -217,9 +236,6 @@ impl Shard {
         let all = self.dram.arena();
         all.pieces(item, from, to, |piece| seal.put(piece, &mut put));
         seal.finish(&mut put);
-        self.flash.log_mut(n).end_record(&place);
-        self.flash.settle(queue, n);
-        Ok(place)
     }
 
     /// Head and checksums of an item's record for a position on flash.
@@ -239,7 +255,13 @@ impl Shard {
 
     /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the
     /// same tag is removed (INDEX-1).
-    fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
+    pub(super) fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
+        if self.index.enter_narrow(hash, slot) {
+            let pos = self.slot_of(item, hash);
+            self.index.remove(pos);
+            self.dram.release(item);
+            return;
+        }
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             self.index.remove(pos);
             self.stats.tag_drops += 1;
@@ -250,7 +272,7 @@ impl Shard {
     }
 
     /// Drops an item that leaves DRAM and is not admitted to flash.
-    fn refuse(&mut self, item: Handle, hash: u64, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, item: Handle, hash: u64, refusal: Refusal) {
         match refusal {
             Refusal::Rule => self.stats.drops_rule += 1,
             Refusal::Budget => self.stats.drops_budget += 1,

@@ -155,6 +155,16 @@ impl Shard {
             return Ok(true);
         }
         let moves = whole && !self.is_dead(item) && (stays || self.dram.is_hot(item));
+        if !moves && whole && self.waits_for_run(queue, item)? {
+            *left -= 1;
+            if self.dram.arena().state(item) != LINKED {
+                return Ok(true);
+            }
+            if let Some(chunk) = self.dram.alloc_in_pages(class) {
+                self.relocate(item, chunk);
+                return Ok(true);
+            }
+        }
         if moves && let Some(chunk) = self.dram.alloc_in_pages(class) {
             *left -= 1;
             self.relocate(item, chunk);

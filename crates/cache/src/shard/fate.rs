@@ -6,7 +6,7 @@ use senko_io::Queue;
 
 use crate::flash::log::Place;
 use crate::flash::open_pages::Sizes;
-use crate::index::{Index, Slot};
+use crate::index::Slot;
 use crate::key::Key;
 use crate::record::{self, FlashHead, Header};
 use crate::shard::Shard;
@@ -30,12 +30,11 @@ impl Shard {
     ) -> Fate {
         let key = Key::new(record::key_at(run, at, header), self.config.hash_seed);
         let (page, lap) = self.flash.log(n).place_of(position);
-        let here = |index: &Index, slot: Slot| index.page(slot) == page && slot.lap() == lap & 3;
         // A promoted item loses its clean copy.
         let mut promoted = 0;
-        let found = self.index.find(key.hash, |slot| {
+        self.index.find(key.hash, |slot| {
             if slot.is_flash() {
-                return here(&self.index, slot);
+                return false;
             }
             let item = self.index.handle(slot);
             let copy = self.dram.arena().flash_copy(item);
@@ -50,6 +49,7 @@ impl Shard {
         if promoted != 0 {
             self.dram.set_flash_copy(promoted, Slot::EMPTY);
         }
+        let found = self.index.find_in_page(key.hash, (page, lap & 3));
         let Some((pos, slot)) = found else {
             return Fate::Forget;
         };
@@ -61,7 +61,7 @@ impl Shard {
         if live && (hot || self.keeps_all()) {
             return Fate::Reinsert(slot, key.hash);
         }
-        self.index.remove(pos);
+        self.index.remove_at(&pos);
         if self.keeps_all() && self.flash.log(n).is_unwritten(position) {
             self.stats.drops_error += 1;
         } else if live {
@@ -108,7 +108,7 @@ impl Shard {
             .find_same(hash, slot)
             .expect("the slot was just found");
         let moved = self.moved_slot(n, (position, place.pages()), slot, hash, header);
-        self.index.set(pos, moved);
+        self.put_slot(&pos, hash, moved);
     }
 
     /// Counts a record that was written again, to these pages, and returns its new slot.

@@ -67,12 +67,13 @@ impl Shard {
             return Fetch::Now(Fetched::Changed);
         };
         if want == Want::Answer {
-            self.count_access(pos, slot);
+            self.count_access(&pos, slot);
         }
         let Some(place) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
         };
         let n = self.flash.start_read(key, want, user, slot, place);
+        self.flash.tries(n, matches!(pos, Pos::Narrow(_)));
         if !self.flash.begin(queue, n) {
             return Fetch::Queued;
         }
@@ -84,9 +85,9 @@ impl Shard {
     }
 
     /// Counts an access to what is on flash.
-    pub(super) fn count_access(&mut self, pos: Pos, slot: Slot) {
+    pub(super) fn count_access(&mut self, pos: &Pos, slot: Slot) {
         if slot.hit() != slot {
-            self.index.set(pos, slot.hit());
+            self.index.set_hot(pos, slot, slot.hit().hot());
         }
         self.index.age(self.dram.items());
     }
@@ -219,15 +220,20 @@ impl Shard {
         if op.want() == Want::Listed {
             return false;
         }
-        let (key, slot) = (op.key(), op.slot().with_hot(0));
+        let (key, [first, newest]) = (op.key(), op.tried());
         let found = self.index.find(key.hash, |s| {
             if s.is_dram() {
                 self.dram.arena().item_key(self.index.handle(s)) == key.bytes
             } else {
-                s.with_hot(0) != slot
+                s.with_hot(0) != first
             }
         });
-        found.is_some()
+        if found.is_some() {
+            return true;
+        }
+        // A record that was sorted since is in a newer batch.
+        let now = self.next_candidate(key.hash, None);
+        now.is_some_and(|(slot, _)| self.index.is_newer(slot, newest))
     }
 
     /// Removes the slot of a read that can't return its record. A walk has no hash to find the slot
@@ -259,7 +265,7 @@ impl Shard {
             FrameMatch::At(at, header) => (at, header),
             FrameMatch::OtherKeysOnly => {
                 self.stats.flash_false_matches += 1;
-                return Step::Ended(Fetched::Absent);
+                return self.look_further(queue, n, frame);
             }
             FrameMatch::Damaged => {
                 self.stats.flash_checksum_errors += 1;
@@ -301,6 +307,24 @@ impl Shard {
             },
             Want::Listed => unreachable!("looked at above"),
         }
+    }
+
+    /// Reads the next candidate of a key that was not among the records of a page. Those of sorted
+    /// records come after the slot of eight bytes, the newest first.
+    fn look_further<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
+        let op = self.flash.read(n);
+        let (hash, want, [_, newest]) = (op.hash(), op.want(), op.tried());
+        let before = (newest != Slot::EMPTY).then_some(op.slot());
+        let Some((slot, place)) = self.next_candidate(hash, before) else {
+            return Step::Ended(Fetched::Absent);
+        };
+        if want == Want::Answer
+            && let Some((pos, slot)) = self.index.find_same(hash, slot)
+        {
+            self.count_access(&pos, slot);
+        }
+        self.flash.read_other(queue, n, frame, slot, place);
+        Step::Reading
     }
 
     /// Finds a slot's item among the records of its page: the one whose key has the slot's hash.
@@ -398,8 +422,7 @@ impl Shard {
             self.dram.free_item(item);
             return None;
         };
-        let dram = self.index.dram_slot(hash, item);
-        self.index.set(pos, dram);
+        self.turn_to_dram(&pos, hash, item);
         self.dram.set_flash_copy(item, slot.with_hot(0));
         let coarse = self.dram.arena().header(item).access;
         let access = if want == Want::Answer {

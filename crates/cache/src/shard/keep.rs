@@ -17,7 +17,7 @@ use senko_io::{PAGE_SIZE, Queue};
 use super::fate::Fate;
 use crate::flash::copying::{Copying, read_mark};
 use crate::flash::log::NoPlace;
-use crate::index::Slot;
+use crate::index::{Pos, Slot};
 use crate::record::{self, At, Header};
 use crate::shard::Shard;
 use crate::types::FRAME_PAGES;
@@ -190,7 +190,7 @@ impl Shard {
     /// Ends a copy: the record's slot names the new place, if the slot still exists.
     fn end_copy(&mut self, n: usize, copying: &Copying) {
         let (slot, hash) = (copying.slot(), copying.hash());
-        if let Some((pos, now)) = self.index.find_same(hash, slot) {
+        if let Some((Pos::Wide(pos), now)) = self.index.find_same(hash, slot) {
             let pages = copying.header().flash_len().div_ceil(PAGE_SIZE);
             let to = (copying.to(), pages);
             let moved = self.moved_slot(n, to, now, hash, copying.header());

@@ -10,7 +10,6 @@ use senko_io::Queue;
 use crate::arena::{Handle, MAX_CHUNK};
 use crate::dram::item::CHAIN_HEADER;
 use crate::shard::Shard;
-use crate::shard::changes::Changes;
 use crate::types::AllocError;
 
 /// The most victims for one chunk: a bound far above what is ever needed.
@@ -68,6 +67,7 @@ impl Shard {
         self.empty_some(queue, most);
         for victims in 0..MOST_VICTIMS {
             if let Some(chunk) = self.dram.alloc(class) {
+                self.chunk_taken(class);
                 return Ok(chunk);
             }
             if victims >= EMPTIED_BY_ALLOCATION
@@ -78,7 +78,7 @@ impl Shard {
             let made = if self.config.no_evict && !self.keeps_all() {
                 Err(AllocError::OutOfMemory)
             } else {
-                self.make_room(queue, class)
+                self.make_room(queue, class, victims == 0)
             };
             if made == Err(AllocError::OutOfMemory) && self.config.no_evict {
                 if let Some(chunk) = self.chunk_of_emptied(class) {
@@ -95,11 +95,12 @@ impl Shard {
     }
 
     /// Frees at least one chunk of a class or one page, or takes a chunk of a reserved page, or
-    /// says why not.
+    /// says why not. The `first` call for a chunk may free chunks of other classes instead.
     fn make_room<Q: Queue>(
         &mut self,
         queue: &mut Q,
         class: usize,
+        first: bool,
     ) -> Result<Option<Handle>, AllocError> {
         if self.dram.rebalance_due() {
             if self.dram.forget_growth() {
@@ -108,6 +109,9 @@ impl Shard {
             if let Some(class) = self.dram.class_to_shrink() {
                 self.empty_page_of(class);
             }
+        }
+        if first && self.seal_or_gather(queue, class)? {
+            return Ok(None);
         }
         if let Some(victim) = self.next_victim(class) {
             match self.evict(queue, victim) {
@@ -150,12 +154,5 @@ impl Shard {
                 return;
             }
         }
-    }
-
-    /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes, and
-    /// the filter of a fill.
-    pub(crate) fn share_memory(&mut self, growth: usize) {
-        let held = Changes::held(self.changes.as_ref());
-        self.dram.share(self.index.bytes() + held + growth);
     }
 }

@@ -31,8 +31,10 @@ impl Shard {
     #[inline]
     pub fn prefetch_item(&self, hash: u64) {
         let tag = self.index.tag(hash);
+        let mut found = false;
         for bytes in self.index.first_line(hash).chunks_exact(8) {
             let slot = Slot(u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
+            found |= self.index.tag_of(slot) == tag && slot != Slot::EMPTY;
             if self.index.tag_of(slot) == tag && slot.is_dram() {
                 let item = self.index.handle(slot);
                 let size = self
@@ -42,6 +44,9 @@ impl Shard {
                     .size;
                 prefetch(self.dram.arena().bytes(item, 0, size.min(PREFETCHED)));
             }
+        }
+        if !found {
+            self.index.narrow_lines(hash).for_each(prefetch);
         }
     }
 }

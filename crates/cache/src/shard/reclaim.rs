@@ -46,6 +46,9 @@ impl Shard {
                     }
                 }
                 Next::Free => {
+                    let log = self.flash.log(n);
+                    let (page, _) = log.place_of(log.tail());
+                    self.index.freed(page, log.region_pages());
                     self.flash.free_oldest(queue, n);
                     self.stats.reclaim_regions += 1;
                     self.shed_in_vain = false;

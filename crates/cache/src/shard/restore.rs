@@ -625,13 +625,13 @@ mod tests {
             let mut changed = BTreeSet::new();
             match (n % 8, older) {
                 (5, Some((hash, slot))) => {
-                    let (pos, _) = index.find_same(hash, slot).expect("it was inserted");
+                    let (pos, _) = index.find(hash, |s| s == slot).expect("it was inserted");
                     index.remove(pos);
                     model.remove(&hash);
                     changed.insert(slot.0);
                 }
                 (6, Some((hash, slot))) => {
-                    let (pos, _) = index.find_same(hash, slot).expect("it was inserted");
+                    let (pos, _) = index.find(hash, |s| s == slot).expect("it was inserted");
                     let new = index.dram_slot(hash, n as u32 + 1);
                     index.set(pos, new);
                     model.insert(hash, new);

@@ -4,7 +4,7 @@
 
 use crate::arena::{Handle, MAX_CHUNK};
 use crate::dram::item::{ITEM_HEADER, Words};
-use crate::index::{Pos, Slot};
+use crate::index::{Slot, WidePos};
 use crate::key::Key;
 use crate::record::{self, Meta};
 use crate::shard::Shard;
@@ -30,6 +30,22 @@ impl Shard {
         self.flash.is_gone(self.index.page(slot), slot.lap())
     }
 
+    /// The next slot of sorted records that may be the one of a hash, with log and position: the
+    /// newest, or the one before `slot`.
+    pub(crate) fn next_candidate(
+        &self,
+        hash: u64,
+        mut before: Option<Slot>,
+    ) -> Option<(Slot, (usize, u64))> {
+        loop {
+            let slot = self.index.next_narrow(hash, before)?;
+            if let Some(place) = self.place(slot) {
+                return Some((slot, place));
+            }
+            before = Some(slot);
+        }
+    }
+
     pub(crate) fn log_of(&self, slot: Slot) -> usize {
         self.flash.log_at(self.index.page(slot))
     }
@@ -39,7 +55,7 @@ impl Shard {
         let Some((pos, _)) = self.index.find_same(hash, slot) else {
             return false;
         };
-        self.index.remove(pos);
+        self.index.remove_at(&pos);
         self.copy_died(slot);
         true
     }
@@ -57,7 +73,7 @@ impl Shard {
     }
 
     /// The slot of a linked item.
-    pub(crate) fn slot_of(&self, item: Handle, hash: u64) -> Pos {
+    pub(crate) fn slot_of(&self, item: Handle, hash: u64) -> WidePos {
         let dram = self.index.dram_slot(hash, item);
         let found = self.index.find(hash, |slot| slot == dram);
         found.expect("a linked item has a slot (SHARD-1)").0

@@ -6,7 +6,7 @@ use senko_io::Queue;
 
 use crate::arena::{Handle, LINKED};
 use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
-use crate::index::{Pos, Slot};
+use crate::index::{Slot, WidePos};
 use crate::key::Key;
 use crate::record::{self, Header, Meta, TRAILER};
 use crate::shard::Shard;
@@ -181,8 +181,15 @@ impl Shard {
         self.dram.set_epoch(item, self.epoch);
         let hash = self.item_hash(item);
         match self.replaced(item, hash) {
-            Some((pos, old)) => self.replace(pos, old, item, hash),
-            None => self.enter(hash, self.index.dram_slot(hash, item)),
+            Some((pos, old)) if old.is_dram() => self.replace(pos, old, item, hash),
+            replaced => {
+                // Before the key has its new slot: no kill may leave both (RESTART-1).
+                self.stats.flash_overwrites += self.index.remove_narrow(hash);
+                match replaced {
+                    Some((pos, old)) => self.replace(pos, old, item, hash),
+                    None => self.enter(hash, self.index.dram_slot(hash, item)),
+                }
+            }
         }
         self.dram.link(item, hash, false);
         self.stats.total_items += 1;
@@ -191,7 +198,7 @@ impl Shard {
 
     /// The slot that a new item replaces: that of the key's item in DRAM, otherwise the flash slot
     /// with the key's tag.
-    fn replaced(&self, item: Handle, hash: u64) -> Option<(Pos, Slot)> {
+    fn replaced(&self, item: Handle, hash: u64) -> Option<(WidePos, Slot)> {
         let key = self.dram.arena().item_key(item);
         let own = self.index.find(hash, |slot| {
             slot.is_dram() && self.dram.arena().item_key(self.index.handle(slot)) == key
@@ -207,7 +214,7 @@ impl Shard {
 
     /// Stores an item's slot in place of another with its tag. One word changes, so at every
     /// instant the key has the old slot or the new one (RESTART-1).
-    fn replace(&mut self, pos: Pos, old: Slot, item: Handle, hash: u64) {
+    fn replace(&mut self, pos: WidePos, old: Slot, item: Handle, hash: u64) {
         self.index.set(pos, self.index.dram_slot(hash, item));
         if old.is_flash() {
             // Without a read it is unknown whether this was the key's own old copy or another key's
@@ -218,59 +225,6 @@ impl Shard {
         let old = self.index.handle(old);
         self.copy_died(self.dram.arena().flash_copy(old));
         self.dram.release(old);
-    }
-
-    /// Enters the slot of a key that has none.
-    pub(super) fn enter(&mut self, hash: u64, slot: Slot) {
-        if self.index.insert(hash, slot).is_err() && !self.insert_grown(hash, slot) {
-            self.make_slot(hash);
-            self.index
-                .insert(hash, slot)
-                .expect("a slot was just removed from this segment");
-        }
-    }
-
-    /// Grows the segment of `hash`, which is full. Items give up that memory at the next
-    /// allocation, or, if nothing is evicted, when some items are deleted. Usually growth comes
-    /// before an allocation. It may have been put off because the log was busy or nothing may be
-    /// evicted, while many drafts waited for their values.
-    fn insert_grown(&mut self, hash: u64, slot: Slot) -> bool {
-        let segment = self.index.segment_of(hash);
-        // The first growth may go to the wave's segment, if this segment grew before the wave.
-        for _ in 0..2 {
-            if !self.index.grow(segment) {
-                return false;
-            }
-            self.share_memory(0);
-            if self.index.insert(hash, slot).is_ok() {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Drops a slot of the segment of `hash`, which is full and can't grow. It drops a cold flash
-    /// item if there is one.
-    fn make_slot(&mut self, hash: u64) {
-        self.stats.drops_index += 1;
-        let segment = self.index.segment_of(hash);
-        let (mut victim, mut any): (Option<Slot>, Option<Slot>) = (None, None);
-        self.index.each(segment, |slot| {
-            let colder = |v: Slot| slot.is_flash() && (!v.is_flash() || slot.hot() < v.hot());
-            let free = slot.is_flash() || self.dram.arena().pins(self.index.handle(slot)) == 0;
-            if free && victim.is_none_or(colder) {
-                victim = Some(slot);
-            }
-            any = any.or(Some(slot));
-        });
-        // If answers are being sent from all of them, one item stays without a slot until its
-        // answer is sent.
-        let victim = victim.or(any).expect("a full segment has slots");
-        if victim.is_dram() {
-            self.unlink_item(self.index.handle(victim));
-        } else {
-            self.index.remove_slot(segment, victim);
-        }
     }
 
     /// Drops an item that was being filled.
@@ -494,6 +448,7 @@ impl Shard {
         self.end_fill();
         self.epoch = self.epoch.wrapping_add(1);
         self.flash.flush_all();
+        self.forget_sorted();
         if self.epoch == 0 {
             // Items of an epoch 65,536 flushes ago would become visible again, and items of epoch 0
             // at once.

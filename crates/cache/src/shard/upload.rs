@@ -171,6 +171,7 @@ impl Shard {
             slot.is_dram() && self.dram.arena().item_key(self.index.handle(slot)) == key.bytes
         });
         let Some((pos, old)) = own else {
+            self.stats.flash_overwrites += self.index.remove_narrow(key.hash);
             match self.index.find(key.hash, Slot::is_flash) {
                 Some((pos, _)) => {
                     self.index.set(pos, slot);

@@ -612,6 +612,7 @@ impl Node {
                 budget: None,
             },
             promote_after: 3,
+            sort_small: false,
             upload_over: usize::MAX,
             upload_bytes: 0,
             reinsert: true,

@@ -321,8 +321,7 @@ impl Shard {
         seal(&mut head, ITEMS_MAGIC);
         out.write_all(&head)?;
         let mut saved = SavedCounts::default();
-        for class in 0..self.dram.arena().classes().len() {
-            let order = self.dram.order(class);
+        for order in self.dram.orders() {
             let proven = order.iter().filter(|(_, proven)| *proven).count();
             // For items on probation and for the others: their number, and how many of them are
             // newer.
@@ -483,8 +482,7 @@ impl Shard {
             .flatten();
         if let Some((pos, _)) = there {
             self.dram.set_flash_copy(item, copy.with_hot(0));
-            let slot = self.index.dram_slot(hash, item);
-            self.index.set(pos, slot);
+            self.turn_to_dram(&pos, hash, item);
             self.dram.link(item, hash, saved.proven);
             return true;
         }

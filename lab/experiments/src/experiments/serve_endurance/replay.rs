@@ -207,6 +207,7 @@ impl Replay {
                 budget: None,
             },
             promote_after: 2,
+            sort_small: false,
             upload_over: usize::MAX,
             upload_bytes: 0,
             reinsert: rules.reinsert,
