@@ -17,7 +17,9 @@
 //! without keying times, all lines from the own warehouse, no rollbacks, records of the sizes of
 //! the specification without their fields.
 //!
-//! Commits are left to the system (`Buffered`, and what each rival has for that). One thread.
+//! Commits are left to the system (`Buffered`, and what each rival has for that). One thread. All
+//! records are in DRAM: the rivals have the page cache, and the DBM, which reads past it, a cache of
+//! its own that holds them.
 
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;
@@ -61,6 +63,8 @@ pub struct Sizes {
     /// New orders in a round.
     pub orders: u64,
     pub rounds: u64,
+    /// Bytes of the DBM's cache: all records fit, as they fit the page cache for the others.
+    pub cache: usize,
 }
 
 const QUICK: Sizes = Sizes {
@@ -69,6 +73,7 @@ const QUICK: Sizes = Sizes {
     warehouses: 1,
     orders: 10_000,
     rounds: 3,
+    cache: 256 << 20,
 };
 const FULL: Sizes = Sizes {
     records: 1_000_000,
@@ -76,6 +81,7 @@ const FULL: Sizes = Sizes {
     warehouses: 4,
     orders: 50_000,
     rounds: 9,
+    cache: 3 << 30,
 };
 
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
@@ -211,12 +217,17 @@ fn filled(
     scratch: &Scratch,
     folder: &str,
     fill: &Script,
+    cache_bytes: usize,
     steps: &Steps<'_>,
     outcome: &mut Outcome,
 ) -> Turns {
     let home = scratch.path(folder);
     let mut turns = Turns::new();
-    turns.add_ours(&home, false, DbmOptions::default(), 0);
+    let options = DbmOptions {
+        cache_bytes,
+        ..DbmOptions::default()
+    };
+    turns.add_ours(&home, false, options, 0);
     for kind in RIVALS {
         let sizes = [("VALUE", MOST_BYTES as u64)];
         let started = kind.start_with(scratch.folder(), &home.join(kind.name), false, &sizes);
@@ -241,13 +252,14 @@ pub fn measure(
     outcome.setting("warehouses", sizes.warehouses);
     outcome.setting("orders_a_round", sizes.orders);
     outcome.setting("rounds", sizes.rounds);
+    outcome.setting("dbm_cache_bytes", sizes.cache);
     let mut table = Table::new("Transactions, one thread, left to the system", &COLUMNS);
     let mut ycsb = Ycsb {
         records: sizes.records,
         rng: Rng::new(1),
     };
     let fill = Script::fill((0..sizes.records).map(|key| (key, MOST_BYTES)));
-    let mut turns = filled(scratch, "ycsb", &fill, steps, outcome);
+    let mut turns = filled(scratch, "ycsb", &fill, sizes.cache, steps, outcome);
     let mut worst: Rounds = Ok(Vec::new());
     for mix in MIXES {
         turns.forget();
@@ -270,7 +282,7 @@ pub fn measure(
         orders: 0,
         rng: Rng::new(2),
     };
-    let mut turns = filled(scratch, "tpcc", &tpcc.fill(), steps, outcome);
+    let mut turns = filled(scratch, "tpcc", &tpcc.fill(), sizes.cache, steps, outcome);
     for round in 0..sizes.rounds {
         let script = tpcc.script(sizes.orders);
         turns.script(&script, |name| {

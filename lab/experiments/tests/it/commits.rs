@@ -268,6 +268,7 @@ fn mixes_run_on_all_contenders() {
         warehouses: 1,
         orders: 5,
         rounds: 2,
+        cache: 64 << 20,
     };
     let steps = Steps::new(&(), 1);
     dbm_mixes::measure(&scratch, &steps, sizes, &mut outcome).unwrap();
