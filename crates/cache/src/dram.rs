@@ -182,6 +182,14 @@ impl Dram {
         self.items += 1;
         self.item_bytes += self.arena.item_bytes(item) as u64;
     }
+    /// Counts an item, which has a slot now, and lets it leave next.
+    pub fn link_leaving(&mut self, item: Handle) {
+        self.arena.set_linked(item, true);
+        let leaving = self.leaving.as_mut().expect("items wait for others");
+        leaving.push(&mut self.arena, item);
+        self.items += 1;
+        self.item_bytes += self.arena.item_bytes(item) as u64;
+    }
     /// Removes a linked item, whose slot is gone, from the policy. Frees its memory, or leaves that
     /// to its last pin.
     pub fn release(&mut self, item: Handle) {

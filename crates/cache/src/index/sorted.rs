@@ -61,15 +61,17 @@ impl Sorted {
         }
     }
 
-    /// Begins a batch. `records` is how many a table of as many batches as it takes will get.
+    /// Begins a batch of about so many records.
     pub fn begin_batch(&mut self, lines: &Arena, records: u64) {
         self.batch += 1;
         let newest = self.tables.back();
         let takes = newest
             .is_some_and(|(first, table)| self.batch - first < MOST_BATCHES && !table.is_full());
         if !takes {
-            self.tables
-                .push_back((self.batch, Table::new(lines, records)));
+            self.tables.push_back((
+                self.batch,
+                Table::new(lines, records * u64::from(MOST_BATCHES)),
+            ));
         }
     }
 
@@ -316,7 +318,7 @@ mod tests {
         let mut promoted: BTreeMap<u64, (u64, u8)> = BTreeMap::new();
         let (mut spilled, mut stale, mut looked) = (0, 0, 0);
         for _ in 0..400 {
-            sorted.begin_batch(&lines, 500);
+            sorted.begin_batch(&lines, 34);
             let mut hashes: Vec<u64> = (0..100)
                 .map(|n| {
                     // Few upper bits, so that records of several batches share a bucket and a
@@ -422,7 +424,7 @@ mod tests {
         let (mut others, mut written) = (0, 0);
         let (mut bytes_seen, mut seen) = (0.0, 0);
         for batch in 0..3 * 16 * u64::from(MOST_BATCHES) {
-            sorted.begin_batch(&lines, (of_batch * MOST_BATCHES as usize) as u64);
+            sorted.begin_batch(&lines, of_batch as u64);
             let mut hashes: Vec<u64> = (0..of_batch).map(|_| random.next_u64()).collect();
             let (placed, spilled) = write(
                 &mut sorted,

@@ -145,6 +145,12 @@ impl Shard {
         let len = header.flash_len();
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         let mut place = bytes.filter(|b| record::intact(b, header));
+        if let Some(bytes) = place
+            && self.take_back((slot, hash), header, bytes)
+        {
+            self.flash.reclaim_mut(n).reinsert(len);
+            return true;
+        }
         if place.is_some() {
             match self.flash.room_now(queue, n, pages, 0) {
                 Ok(()) => {}

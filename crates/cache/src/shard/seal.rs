@@ -22,7 +22,7 @@ use crate::dram::Leaving;
 use crate::flash::admission::Refusal;
 use crate::flash::log::NoPlace;
 use crate::index::{RUN_PAGES, Run, Runs, Slot, Starts};
-use crate::record::RECORD_ALIGN;
+use crate::record::{self, Header, RECORD_ALIGN};
 use crate::shard::Shard;
 use crate::types::{AllocError, OpenError};
 
@@ -39,6 +39,8 @@ const FREE_RUNS: usize = 2;
 /// Where the cursor is.
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
+    /// Whether a batch is being written.
+    begun: bool,
     /// The hash of the batch's last record; `None` before its first.
     last: Option<u64>,
     /// Bytes of chunks that runs have freed, and that were not given out since.
@@ -88,10 +90,7 @@ impl Shard {
     /// Forgets all sorted records, which were flushed.
     pub(super) fn forget_sorted(&mut self) {
         self.index.forget_sorted();
-        self.sealing.last = None;
-        if self.index.sorted().is_some() {
-            self.begin_batch();
-        }
+        self.sealing.begun = false;
     }
 
     /// Whether an item's record may be sorted.
@@ -110,6 +109,9 @@ impl Shard {
         let (Some(leaving), Some(sorted)) = (self.dram.leaving(), self.index.sorted()) else {
             return Ok(false);
         };
+        if self.dram.arena().class(class).size > SMALL {
+            return Ok(false);
+        }
         if !leaving.is_full() {
             if let Some(victim) = self.next_victim(class) {
                 self.retire(queue, victim)?;
@@ -147,6 +149,41 @@ impl Shard {
         }
         self.dram.leave(item, hash);
         Ok(())
+    }
+
+    /// Lets the small record of a slot, whose region goes, wait in DRAM for a run. False if small
+    /// records are not sorted, or no chunk for it is free.
+    pub(super) fn take_back(
+        &mut self,
+        (slot, hash): (Slot, u64),
+        header: &Header,
+        bytes: &[u8],
+    ) -> bool {
+        if self.dram.leaving().is_none() || header.has_answer() || header.flash_len() > SMALL {
+            return false;
+        }
+        let words = self.words(header.dram_len());
+        let class = self.dram.arena().item_class(header.dram_len(), words);
+        let Some(item) = self.dram.alloc(class) else {
+            return false;
+        };
+        self.dram.init_item(item, self.now, words);
+        let head = header.head_len();
+        self.dram.put(item, 0, &bytes[..head]);
+        self.dram.put(item, head, &bytes[header.flash_body()..]);
+        let access = record::exact_access(header.access, self.now);
+        self.dram.set_access(item, access);
+        self.dram.set_epoch(item, self.epoch);
+        self.dram.mark_fetched(item);
+        let (pos, _) = self
+            .index
+            .find_same(hash, slot)
+            .expect("the slot was just found");
+        self.turn_to_dram(&pos, hash, item);
+        self.dram.link_leaving(item);
+        self.stats.reinsertions += 1;
+        self.stats.reinserted_bytes += header.flash_len() as u64;
+        true
     }
 
     /// Lets an item of a page that is being emptied wait for a run, if it is small, and writes one
@@ -260,7 +297,7 @@ impl Shard {
 
     /// The records of the next run of full pages. A batch ends where there are too few for another.
     fn plan_run(&mut self, pages: usize) -> Option<(Vec<Placed>, Starts)> {
-        if self.index.sorted()?.batch() == 0 {
+        if !self.sealing.begun {
             self.begin_batch();
         }
         self.plan_after_last(pages).or_else(|| {
@@ -270,7 +307,7 @@ impl Shard {
     }
 
     fn begin_batch(&mut self) {
-        self.sealing.last = None;
+        (self.sealing.begun, self.sealing.last) = (true, None);
         let waiting = self.dram.leaving().map_or(0, Leaving::items) as u64;
         self.index.begin_batch(2 * waiting);
     }
