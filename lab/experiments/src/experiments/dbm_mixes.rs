@@ -18,8 +18,8 @@
 //! the specification without their fields.
 //!
 //! Commits are left to the system (`Buffered`, and what each rival has for that). One thread. All
-//! records are in DRAM: the rivals have the page cache, and the DBM, which reads past it, a cache of
-//! its own that holds them.
+//! records are in DRAM: the rivals have the page cache, and the DBM, which reads past it, a cache
+//! of its own that holds them.
 
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;
