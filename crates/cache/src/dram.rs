@@ -26,7 +26,7 @@ use crate::types::{Evicted, Pinned};
 use classes::Classes;
 use evicted::EvictedItems;
 use item::Words;
-pub(crate) use leaving::Leaving;
+pub(crate) use leaving::{Leaving, SMALL};
 use policy::Policy;
 pub(crate) use share::LEAST_PAGES;
 use share::Share;

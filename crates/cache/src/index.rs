@@ -747,7 +747,7 @@ impl Index {
     // ---- slots of sorted records ----
 
     /// From now on records may be written in the order of their hashes. The memory is for
-    /// [`Runs`](sorted::Runs).
+    /// [`Runs`].
     pub fn sort(&mut self, entries: AlignedBuf, run_pages: u64) {
         self.sorted = Some(Sorted::new(entries, run_pages));
     }
@@ -835,6 +835,18 @@ impl Index {
         if let Some(sorted) = &mut self.sorted {
             sorted.freed(&mut self.lines, page, region_pages);
         }
+    }
+
+    /// The pages of the next run of a walk over all sorted records ([`Sorted::walk`]), and the next
+    /// cursor.
+    pub fn walk_sorted(&self, cursor: u64) -> Option<(impl Iterator<Item = Slot>, u64)> {
+        let (run, next) = self.sorted.as_ref()?.walk(cursor)?;
+        let place = move |nth| self.flash_slot(0, (run.page + nth, run.lap), 1, 0, 0);
+        Some(((0..run.starts.pages()).map(place), next))
+    }
+    /// Whether a slot's page is in a run of sorted records.
+    pub fn is_in_run(&self, slot: Slot) -> bool {
+        self.batch_of(slot).is_some()
     }
 
     /// The lines in which a search for a sorted record of the hash begins.

@@ -50,6 +50,8 @@ pub enum Want {
     Resident,
     /// The key and [`Meta`] of whichever item is there ([`Shard::list`](crate::Shard::list)).
     Listed,
+    /// The same, of all sorted records in a page.
+    ListedPage,
 }
 
 impl Want {
@@ -57,10 +59,15 @@ impl Want {
     /// Head and key lie in the first page, but the only checksum of a small record covers all of
     /// it, and it may lie in two.
     #[inline]
+    /// Whether it is for a walk, which knows no key.
+    pub(crate) fn lists(self) -> bool {
+        matches!(self, Want::Listed | Want::ListedPage)
+    }
+
     pub(crate) fn pages(self, of_item: usize) -> usize {
         match (self, of_item) {
             (Want::Header | Want::Listed, 2) => 2,
-            (Want::Header | Want::Listed, _) => 1,
+            (Want::Header | Want::Listed | Want::ListedPage, _) => 1,
             (_, 0) => FRAME_PAGES,
             (_, pages) => pages,
         }
@@ -94,8 +101,8 @@ pub enum Fetched {
     Changed,
     /// There is no memory to hold the item ([`Want::Resident`] only).
     OutOfMemory,
-    /// The item that the slot names ([`Want::Listed`] only).
-    Listed(Box<Listed>),
+    /// The items that the slot or the page names ([`Want::Listed`] and [`Want::ListedPage`] only).
+    Listed(Vec<Listed>),
     /// A further piece of a record: these bytes of the frame ([`Stream`]).
     Piece(PageBuf, std::ops::Range<usize>),
 }
@@ -114,7 +121,8 @@ pub struct Listed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scanned {
     Dram(ItemRef),
-    /// It is on flash, and so is its key: [`Shard::list`](crate::Shard::list) reads it.
+    /// It is on flash, and so is its key: [`Shard::list`](crate::Shard::list) reads it. Or this is
+    /// a page with several items.
     Flash(FlashRef),
 }
 

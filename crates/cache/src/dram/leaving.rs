@@ -12,6 +12,9 @@ use super::policy::{NEXT, NOTE, PREV};
 use crate::arena::{Arena, Handle};
 use crate::key::{HashSeed, Key};
 
+/// The largest record that is sorted. A larger one keeps the ready answer, and pages full of such
+/// records would have more empty bytes than those by best fit.
+pub(crate) const SMALL: usize = 1024;
 /// The policy's byte in an item that waits here. No policy has this bit.
 const LEAVING: u8 = 1 << 7;
 /// Bytes of items in a bucket, about.

@@ -10,6 +10,8 @@ pub(super) const HOT_SHIFT: u32 = 56;
 pub(super) const EXPIRY_SHIFT: u32 = 48;
 pub(super) const KIND_DRAM: u64 = 1;
 pub(super) const KIND_FLASH: u64 = 2;
+/// No slot, but a page whose records a walk lists.
+const KIND_PAGE: u64 = 3;
 pub(super) const LAP_SHIFT: u32 = 46;
 /// Expiry counts in units of 2^12 seconds, modulo 255. 0 means never, or too far away to encode.
 const EXPIRY_UNIT_SHIFT: u32 = 12;
@@ -29,6 +31,15 @@ impl Slot {
     #[inline]
     pub fn is_dram(self) -> bool {
         self.0 >> KIND_SHIFT == KIND_DRAM
+    }
+    /// The page of a flash slot, for a walk over the records in it.
+    pub fn to_page(self) -> Slot {
+        Slot(self.0 | KIND_PAGE << KIND_SHIFT)
+    }
+    /// The flash slot that such a page was made from.
+    pub fn of_page(self) -> Option<Slot> {
+        let slot = Slot(self.0 & !(KIND_PAGE << KIND_SHIFT) | KIND_FLASH << KIND_SHIFT);
+        (self.0 >> KIND_SHIFT == KIND_PAGE).then_some(slot)
     }
     /// Lap of the log, modulo 4, in which a flash item was written.
     #[inline]

@@ -30,6 +30,9 @@ use crate::arena::Arena;
 pub(crate) use runs::{RUN_PAGES, Run, Runs, Starts};
 use table::{Found, MOST_BATCHES, Spot, Table};
 
+/// Batches in the cursors of a walk: there are fewer at a time.
+const WALKED: u32 = 1 << 14;
+
 /// The slots of sorted records.
 #[derive(Debug)]
 pub(crate) struct Sorted {
@@ -183,6 +186,18 @@ impl Sorted {
             let (_, table) = self.tables.pop_front().expect("there are two");
             table.end(lines);
         }
+    }
+
+    /// The next run of a walk over all, and the cursor behind it. A walk begins with 0. It meets
+    /// every run that is there all the time, and those that are written meanwhile.
+    pub fn walk(&self, cursor: u64) -> Option<(Run, u64)> {
+        let (batch, prefix) = ((cursor >> 32) as u32, cursor as u32);
+        let begins = cursor == 0;
+        let batch = if begins { self.runs.oldest()? } else { batch };
+        let run = self.runs.run_from(batch, prefix, WALKED)?;
+        let batch = u64::from(run.batch % WALKED) << 32;
+        let next = batch + u64::from(run.starts.from()) + 1;
+        Some((run, next))
     }
 
     /// The lines in which a look-up of this hash searches.

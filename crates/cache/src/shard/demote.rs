@@ -256,6 +256,10 @@ impl Shard {
     /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the
     /// same tag is removed (INDEX-1).
     pub(super) fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
+        if self.index.is_in_run(slot) {
+            // If a kill finds the item and its new slot, only the slot is followed (RESTART-1).
+            self.dram.set_flash_copy(item, Slot::EMPTY);
+        }
         if self.index.enter_narrow(hash, slot) {
             let pos = self.slot_of(item, hash);
             self.index.remove(pos);

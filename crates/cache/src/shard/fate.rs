@@ -4,6 +4,7 @@
 
 use senko_io::Queue;
 
+use crate::dram::SMALL;
 use crate::flash::log::Place;
 use crate::flash::open_pages::Sizes;
 use crate::index::Slot;
@@ -70,6 +71,41 @@ impl Shard {
             self.stats.reclaimed += 1;
         }
         Fate::Forget
+    }
+
+    /// Lets the small record of a slot, whose region goes, wait in DRAM for a run. False if small
+    /// records are not sorted, or no chunk for it is free.
+    pub(super) fn take_back(
+        &mut self,
+        (slot, hash): (Slot, u64),
+        header: &Header,
+        bytes: &[u8],
+    ) -> bool {
+        if self.dram.leaving().is_none() || header.has_answer() || header.flash_len() > SMALL {
+            return false;
+        }
+        let words = self.words(header.dram_len());
+        let class = self.dram.arena().item_class(header.dram_len(), words);
+        let Some(item) = self.dram.alloc(class) else {
+            return false;
+        };
+        self.dram.init_item(item, self.now, words);
+        let head = header.head_len();
+        self.dram.put(item, 0, &bytes[..head]);
+        self.dram.put(item, head, &bytes[header.flash_body()..]);
+        let access = record::exact_access(header.access, self.now);
+        self.dram.set_access(item, access);
+        self.dram.set_epoch(item, self.epoch);
+        self.dram.mark_fetched(item);
+        let (pos, _) = self
+            .index
+            .find_same(hash, slot)
+            .expect("the slot was just found");
+        self.turn_to_dram(&pos, hash, item);
+        self.dram.link_leaving(item);
+        self.stats.reinsertions += 1;
+        self.stats.reinserted_bytes += header.flash_len() as u64;
+        true
     }
 
     /// Copies an intact record to a new place, for which there is room. The record's slot equals

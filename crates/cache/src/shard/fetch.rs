@@ -111,7 +111,10 @@ impl Shard {
     /// [`Fetched::Listed`], or in another result if the item is gone or cannot be read. It does not
     /// count as an access.
     pub fn list<Q: Queue>(&mut self, queue: &mut Q, at: FlashRef, user: u64) -> Fetch {
-        let slot = Slot(at.0);
+        let (slot, want) = match Slot(at.0).of_page() {
+            Some(slot) => (slot, Want::ListedPage),
+            None => (Slot(at.0), Want::Listed),
+        };
         let Some(place) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
         };
@@ -119,9 +122,7 @@ impl Shard {
             bytes: &[],
             hash: 0,
         };
-        let n = self
-            .flash
-            .start_read(&unknown, Want::Listed, user, slot, place);
+        let n = self.flash.start_read(&unknown, want, user, slot, place);
         if !self.flash.begin(queue, n) {
             return Fetch::Queued;
         }
@@ -217,7 +218,7 @@ impl Shard {
     /// must not replace it.
     fn stored_meanwhile(&mut self, n: u32) -> bool {
         let op = self.flash.read(n);
-        if op.want() == Want::Listed {
+        if op.want().lists() {
             return false;
         }
         let (key, [first, newest]) = (op.key(), op.tried());
@@ -240,7 +241,7 @@ impl Shard {
     /// with, and leaves it to the next command for the key.
     fn forget(&mut self, n: u32) -> Fetched {
         let op = self.flash.read_mut(n);
-        if op.want() == Want::Listed {
+        if op.want().lists() {
             return Fetched::Absent;
         }
         let (hash, slot) = (op.hash(), op.slot());
@@ -256,8 +257,8 @@ impl Shard {
         let op = self.flash.read(n);
         let (want, slot, hash) = (op.want(), op.slot(), op.hash());
         let run = &mut frame[..op.pages() as usize * PAGE_SIZE];
-        if want == Want::Listed {
-            return Step::Ended(self.look_listed(n, run));
+        if want.lists() {
+            return Step::Ended(self.look_listed(n, run, want == Want::ListedPage));
         }
         let generation = self.flash.log(op.log()).generation(op.position());
         let found = find_record(run, op.key().bytes, generation);
@@ -305,7 +306,7 @@ impl Shard {
                 Err(AllocError::Busy) => Step::Parked(frame),
                 Err(_) => Step::Ended(Fetched::OutOfMemory),
             },
-            Want::Listed => unreachable!("looked at above"),
+            Want::Listed | Want::ListedPage => unreachable!("looked at above"),
         }
     }
 
@@ -327,12 +328,13 @@ impl Shard {
         Step::Reading
     }
 
-    /// Finds a slot's item among the records of its page: the one whose key has the slot's hash.
-    fn look_listed(&mut self, n: u32, run: &[u8]) -> Fetched {
+    /// Finds a slot's item among the records of its page: the one whose key has the slot's hash. Or
+    /// finds `all` items of a page of sorted records, also those that were promoted from there.
+    fn look_listed(&mut self, n: u32, run: &[u8], all: bool) -> Fetched {
         let op = self.flash.read(n);
         let slot = op.slot();
         let generation = self.flash.log(op.log()).generation(op.position());
-        let mut listed = None;
+        let mut listed = Vec::new();
         let mut end = 0;
         // A flush_all meanwhile keeps the slot, but its record is invalid.
         while self.place(slot).is_some() {
@@ -343,20 +345,51 @@ impl Shard {
             let key = record::key_at(run, at, &header);
             end = record::end_at(at, &header).min(PAGE_SIZE);
             let hash = Key::new(key, self.config.hash_seed).hash;
-            if self.index.find_same(hash, slot).is_some()
+            let named = match all {
+                true => self.is_of_page(hash, key, slot),
+                false => self.index.find_same(hash, slot).is_some(),
+            };
+            if named
                 && record::intact_at(run, at, &header, generation)
                 && record::joined(run, at, &header).is_none_or(|r| record::intact(&r, &header))
                 && !record::expired(header.expiry, self.now)
             {
-                // Of two records with this tag, the slot names the later one.
-                listed = Some(Box::new(Listed {
+                if !all {
+                    // Of two records with this tag, the slot names the later one.
+                    listed.clear();
+                }
+                listed.push(Listed {
                     key: key.to_vec(),
                     meta: self.flash_meta(&header, slot),
                     footprint: header.dram_len() + self.words(header.dram_len()).header(),
-                }));
+                });
             }
         }
-        listed.map_or(Fetched::Absent, Fetched::Listed)
+        match listed.is_empty() {
+            true => Fetched::Absent,
+            false => Fetched::Listed(listed),
+        }
+    }
+
+    /// Whether a key's item is the record in this page of sorted records, or an unchanged copy of
+    /// it in DRAM.
+    fn is_of_page(&self, hash: u64, key: &[u8], page: Slot) -> bool {
+        let place = (self.index.page(page), page.lap());
+        if matches!(
+            self.index.find_in_page(hash, place),
+            Some((Pos::Narrow(_), _))
+        ) {
+            return true;
+        }
+        let arena = self.dram.arena();
+        let copy = self.index.find(hash, |slot| {
+            let item = self.index.handle(slot);
+            slot.is_dram() && arena.item_key(item) == key && {
+                let copy = arena.flash_copy(item);
+                copy != Slot::EMPTY && (self.index.page(copy), copy.lap()) == place
+            }
+        });
+        copy.is_some()
     }
 
     /// The verified record at `at` in a frame, as an answer. Counts the hit.

@@ -18,17 +18,14 @@
 use senko_io::{AlignedBuf, PAGE_SIZE, Queue};
 
 use crate::arena::Handle;
-use crate::dram::Leaving;
+use crate::dram::{Leaving, SMALL};
 use crate::flash::admission::Refusal;
 use crate::flash::log::NoPlace;
 use crate::index::{RUN_PAGES, Run, Runs, Slot, Starts};
-use crate::record::{self, Header, RECORD_ALIGN};
+use crate::record::RECORD_ALIGN;
 use crate::shard::Shard;
 use crate::types::{AllocError, OpenError};
 
-/// The largest record that is sorted. A larger one keeps the ready answer, and pages full of such
-/// records would have more empty bytes than those by best fit.
-const SMALL: usize = 1024;
 /// Batches in a lap of the log, if all records are small.
 const BATCHES: usize = 240;
 /// Bytes of a batch in a shard with little flash.
@@ -43,6 +40,8 @@ pub(super) struct Sealing {
     begun: bool,
     /// The hash of the batch's last record; `None` before its first.
     last: Option<u64>,
+    /// Records of the batch so far.
+    records: u64,
     /// Bytes of chunks that runs have freed, and that were not given out since.
     spare: usize,
     /// Memory for the items of buckets.
@@ -151,41 +150,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Lets the small record of a slot, whose region goes, wait in DRAM for a run. False if small
-    /// records are not sorted, or no chunk for it is free.
-    pub(super) fn take_back(
-        &mut self,
-        (slot, hash): (Slot, u64),
-        header: &Header,
-        bytes: &[u8],
-    ) -> bool {
-        if self.dram.leaving().is_none() || header.has_answer() || header.flash_len() > SMALL {
-            return false;
-        }
-        let words = self.words(header.dram_len());
-        let class = self.dram.arena().item_class(header.dram_len(), words);
-        let Some(item) = self.dram.alloc(class) else {
-            return false;
-        };
-        self.dram.init_item(item, self.now, words);
-        let head = header.head_len();
-        self.dram.put(item, 0, &bytes[..head]);
-        self.dram.put(item, head, &bytes[header.flash_body()..]);
-        let access = record::exact_access(header.access, self.now);
-        self.dram.set_access(item, access);
-        self.dram.set_epoch(item, self.epoch);
-        self.dram.mark_fetched(item);
-        let (pos, _) = self
-            .index
-            .find_same(hash, slot)
-            .expect("the slot was just found");
-        self.turn_to_dram(&pos, hash, item);
-        self.dram.link_leaving(item);
-        self.stats.reinsertions += 1;
-        self.stats.reinserted_bytes += header.flash_len() as u64;
-        true
-    }
-
     /// Lets an item of a page that is being emptied wait for a run, if it is small, and writes one
     /// if many items wait. Returns whether it waits, or has left.
     pub(super) fn waits_for_run<Q: Queue>(
@@ -270,6 +234,7 @@ impl Shard {
             self.turn_to_flash(record.item, record.hash, slot);
         }
         self.flash.settle(queue, n);
+        self.sealing.records += records.len() as u64;
         self.stats.sorted_runs += 1;
         self.stats.sorted_items += records.len() as u64;
         self.stats.demotions += records.len() as u64;
@@ -306,10 +271,14 @@ impl Shard {
         })
     }
 
+    /// Begins a batch. It will be about as large as the last one.
     fn begin_batch(&mut self) {
         (self.sealing.begun, self.sealing.last) = (true, None);
-        let waiting = self.dram.leaving().map_or(0, Leaving::items) as u64;
-        self.index.begin_batch(2 * waiting);
+        let records = match std::mem::take(&mut self.sealing.records) {
+            0 => 2 * self.dram.leaving().map_or(0, Leaving::items) as u64,
+            records => records,
+        };
+        self.index.begin_batch(records);
     }
 
     fn plan_after_last(&mut self, pages: usize) -> Option<(Vec<Placed>, Starts)> {

@@ -14,6 +14,9 @@ use crate::shard::Shard;
 use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{Evicted, FlashRef, ItemRef, Scanned};
 
+/// From this cursor on, a walk visits sorted records.
+const RUNS_FROM: u64 = 1 << 47;
+
 /// The most items of the page being emptied that leave DRAM in a tick.
 const EMPTIED_BY_TICK: usize = 32;
 
@@ -37,8 +40,18 @@ impl Shard {
     /// Visits some live items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from
     /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call visits those
     /// items of an index segment whose tags begin alike, some hundred. Tags do not change when a
-    /// segment grows, so every item that stays is visited exactly once.
+    /// segment grows, so every item that stays is visited exactly once. Pages of sorted records
+    /// come last, some at a time; an item that was promoted or left DRAM meanwhile may be visited
+    /// twice.
     pub fn scan(&self, cursor: u64, mut each: impl FnMut(Scanned)) -> Option<u64> {
+        // The runs come last: an item that leaves DRAM meanwhile is in a later one.
+        if let Some(cursor) = cursor.checked_sub(RUNS_FROM) {
+            let (pages, next) = self.index.walk_sorted(cursor)?;
+            for page in pages.filter(|&page| self.place(page).is_some()) {
+                each(Scanned::Flash(FlashRef(page.to_page().0)));
+            }
+            return Some(RUNS_FROM + next);
+        }
         let (n, part) = (cursor as usize / PARTS, cursor as usize % PARTS);
         if n >= self.index.segments() {
             return None;
@@ -54,7 +67,11 @@ impl Shard {
             }
         });
         let next = cursor + 1;
-        (next < (self.index.segments() * PARTS) as u64).then_some(next)
+        let is_last = next == (self.index.segments() * PARTS) as u64;
+        if is_last {
+            return self.index.sorted().map(|_| RUNS_FROM);
+        }
+        Some(next)
     }
 
     /// The slab classes in use.

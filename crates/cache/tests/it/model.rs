@@ -10,7 +10,8 @@ use std::collections::HashMap;
 
 use senko_cache::{
     Admission, AdmissionRule, AfarRead, AllocError, DeviceSlice, Done, Draft, Fetch, Fetched,
-    HashSeed, Key, Lookup, NewUpload, PACKED_VALUE, PolicyKind, Progress, Shard, ShardConfig, Want,
+    HashSeed, Key, Lookup, NewUpload, PACKED_VALUE, PolicyKind, Progress, Scanned, Shard,
+    ShardConfig, Want,
 };
 use senko_io::Completion;
 use senko_workload::Rng;
@@ -634,6 +635,44 @@ impl Run {
         }
     }
 
+    /// A walk over all items finds every key that a get finds.
+    fn assert_walk_sees_all(&mut self) {
+        let mut seen = std::collections::HashSet::new();
+        let (mut cursor, mut pages) = (Some(0), Vec::new());
+        while let Some(at) = cursor {
+            cursor = self.shard.scan(at, |found| match found {
+                Scanned::Dram(item) => drop(seen.insert(self.shard.key(item).to_vec())),
+                Scanned::Flash(at) => pages.push(at),
+            });
+        }
+        for at in pages {
+            let mut fetched = match self.shard.list(&mut self.queue, at, 0) {
+                Fetch::Now(fetched) => Some(fetched),
+                Fetch::Queued => None,
+            };
+            while fetched.is_none() {
+                let completion = self.queue.complete_one().expect("a read is under way");
+                self.shard.on_disk(&mut self.queue, completion);
+                let done = self.shard.next_done(&mut self.queue);
+                fetched = done.map(|done| done.fetched);
+            }
+            if let Some(Fetched::Listed(items)) = fetched {
+                seen.extend(items.into_iter().map(|item| item.key));
+            }
+        }
+        let mut found = 0;
+        for n in 0..self.keys {
+            let before = self.hits;
+            self.get(n);
+            self.drain();
+            if self.hits > before {
+                found += 1;
+                assert!(seen.contains(&key_of(n)), "seed {}: key {n}", self.seed);
+            }
+        }
+        assert!(found > 1000, "seed {}: {found}", self.seed);
+    }
+
     /// Nothing was missed but what the shard counts as dropped.
     pub fn assert_misses(&self, seed: u64) {
         let (misses, drops) = (self.misses, self.drops());
@@ -781,6 +820,7 @@ fn small_items_are_sorted() {
         run.steps(400_000);
         run.queue.fail_one_in = 0;
         run.drain();
+        run.assert_walk_sees_all();
         let s = run.shard.stats();
         assert!(
             s.sorted_runs > 200 && s.reclaim_regions > 10,

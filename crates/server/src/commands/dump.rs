@@ -375,9 +375,11 @@ impl Part {
         shards.turn_to_part(self.from);
     }
 
-    /// Adds an item that was read from flash.
-    pub fn add_listed(&mut self, item: &Listed) {
-        self.add(&item.key, &item.meta, item.footprint, true);
+    /// Adds items that were read from flash.
+    pub fn add_listed(&mut self, items: &[Listed]) {
+        for item in items {
+            self.add(&item.key, &item.meta, item.footprint, true);
+        }
     }
 
     fn add(&mut self, key: &[u8], meta: &Meta, size: usize, on_flash: bool) {

@@ -114,7 +114,7 @@ impl Walk {
         {
             let (ticket, user) = executor.ticket(ctx.conn);
             match ctx.shard.list(ctx.queue, at, user) {
-                Fetch::Now(Fetched::Listed(item)) => listing.part.add_listed(&item),
+                Fetch::Now(Fetched::Listed(items)) => listing.part.add_listed(&items),
                 Fetch::Now(_) => {} // it is gone
                 Fetch::Queued => listing.tickets.push(ticket),
             }
@@ -149,8 +149,8 @@ impl Walk {
     ) {
         if let Some(listing) = &mut self.listing {
             listing.tickets.retain(|&other| other != ticket);
-            if let Fetched::Listed(item) = item {
-                listing.part.add_listed(&item);
+            if let Fetched::Listed(items) = item {
+                listing.part.add_listed(&items);
             }
         }
         self.go_on(ctx, executor);

@@ -3,8 +3,8 @@
 //!
 //! The records of a batch are written in the order of their hashes, in *runs* of up to sixteen
 //! consecutive pages (fewer in a small shard). The runs of a batch cover the hashes from 0 to the
-//! end. A run has an entry of 48 bytes at the place that its first page gives it, so an entry needs
-//! no memory of its own to be found again after a kill. That is 0.2 bytes for a record of 260.
+//! end. A run has an entry of 48 bytes, whose place follows from its first page. That is 0.2
+//! bytes for a record of 260.
 //!
 //! ```text
 //! word 0     | lap of the log: 2, first page in its group: 4      check: 16 |
@@ -70,8 +70,13 @@ impl Starts {
         Ok(Starts { from, shift, of })
     }
 
+    /// Prefix of the first record.
+    pub fn from(&self) -> u32 {
+        self.from
+    }
+
     /// Pages of the run.
-    fn pages(&self) -> u64 {
+    pub fn pages(&self) -> u64 {
         1 + self.of.partition_point(|&start| start < u16::MAX) as u64
     }
 
@@ -205,6 +210,19 @@ impl Runs {
             run.lap == lap && nth.is_some_and(|nth| nth < run.starts.pages())
         };
         Some(runs.find(has)?.batch)
+    }
+
+    /// The first run of a batch that begins with this prefix or a later one, or the first run of a
+    /// later batch. Batches count modulo `modulus` here, of which there are fewer.
+    pub fn run_from(&self, batch: u32, prefix: u32, modulus: u32) -> Option<Run> {
+        let newest = self.batches.back()?.number;
+        let batch = newest.wrapping_sub(newest.wrapping_sub(batch) % modulus);
+        let mut later = self.batches.iter().skip_while(|b| b.number < batch);
+        later.find_map(|b| {
+            let from = if b.number == batch { prefix } else { 0 };
+            let at = b.runs.partition_point(|&n| self.first_of(n) < from);
+            self.run(*b.runs.get(at)?)
+        })
     }
 
     /// Forgets the runs in a region that begins with this page: it will be written again.

@@ -96,9 +96,10 @@ impl Table {
     /// A table for about this many records. It has no memory yet.
     pub fn new(lines: &Arena, records: u64) -> Table {
         let needed = (records * 100).div_ceil(FULL_PERCENT * BUCKET_SLOTS).max(1) * 2;
-        let most = MOST_LINES.min(lines.page_bytes() / 64);
-        let segments = needed.div_ceil(most as u64);
-        let of_each = needed.div_ceil(segments);
+        // Segments of all tables have the same size, so that they share pages.
+        let most = MOST_LINES.min(lines.page_bytes() / 64) as u64;
+        let segments = needed.div_ceil(most);
+        let of_each = needed.min(most);
         let step = SEGMENT_LINES.partition_point(|&n| u64::from(n) < of_each || n % 2 == 1);
         Table {
             segments: vec![0; segments as usize],
