@@ -64,7 +64,8 @@ pub struct CacheStats {
     pub device_pauses: u64,
     pub device_pause_ms: u64,
     pub drops_index: u64,
-    /// Runs of sorted small records, and records in them.
+    /// Runs of sorted small records, and records in them. Not shown yet, as the server does not
+    /// sort.
     pub sorted_runs: u64,
     pub sorted_items: u64,
     /// Values that went to flash as they arrived, and those of them that were given up after they

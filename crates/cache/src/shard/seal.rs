@@ -82,8 +82,10 @@ impl Shard {
 
     /// Notes that a chunk of this class was given out.
     pub(super) fn chunk_taken(&mut self, class: usize) {
-        let size = self.dram.arena().class(class).size;
-        self.sealing.spare = self.sealing.spare.saturating_sub(size);
+        if self.sealing.spare > 0 {
+            let size = self.dram.arena().class(class).size;
+            self.sealing.spare = self.sealing.spare.saturating_sub(size);
+        }
     }
 
     /// Forgets all sorted records, which were flushed.

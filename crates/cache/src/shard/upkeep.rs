@@ -42,7 +42,7 @@ impl Shard {
     /// items of an index segment whose tags begin alike, some hundred. Tags do not change when a
     /// segment grows, so every item that stays is visited exactly once. Pages of sorted records
     /// come last, some at a time; an item that was promoted or left DRAM meanwhile may be visited
-    /// twice.
+    /// twice, and one that reclaim took out of its run not at all.
     pub fn scan(&self, cursor: u64, mut each: impl FnMut(Scanned)) -> Option<u64> {
         // The runs come last: an item that leaves DRAM meanwhile is in a later one.
         if let Some(cursor) = cursor.checked_sub(RUNS_FROM) {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A bucket is two lines of memory, 48 slots. The hash picks the bucket, and the 15 bits of it that
-//! come next are the remainder. The first of these picks the line in which a slot lies, unless that
-//! is full; then it lies in the other, and the line has a mark (bit 63 of its first word). A slot
+//! come next are the remainder. The first of these picks the line of a slot. If that is full, the
+//! slot lies in the other line, and the full one gets a mark (bit 63 of its first word). A slot
 //! names a batch, counted from the table's first, and nothing else: the page follows from the hash
 //! (`runs.rs`). A full bucket takes no more slots, so a table never grows: at 92 % about three
 //! records of a hundred find no place, and get a slot of eight bytes. It is dropped as a whole once
@@ -16,8 +16,8 @@
 //!
 //! Always holds:
 //! - TABLE-1: each change is one store of a word (RESTART-1), or a mark and then one store.
-//! - TABLE-2: at most one slot has a given bucket, remainder and batch. Who inserts makes sure of
-//!   it (SORTED-1).
+//! - TABLE-2: at most one slot has a given bucket, remainder and batch. The writer of a batch sees
+//!   to that (SORTED-1).
 
 use senko_io::le::u64_at;
 
