@@ -150,6 +150,14 @@ pub(crate) fn lock_draft(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Ends the lock of [`lock_draft`], even if a child of this process has the file open too.
+pub(crate) fn unlock_draft(file: &File) {
+    let mut lock = one_byte(DRAFT, false);
+    lock.l_type = libc::F_UNLCK as libc::c_short;
+    // Without a lock, or after a fork, there is nothing to end.
+    let _ = control(file, libc::F_OFD_SETLK, &mut lock);
+}
+
 /// The lock, held until it is dropped together with the file.
 #[derive(Debug)]
 pub(super) struct HeldLock {
