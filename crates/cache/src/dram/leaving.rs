@@ -44,9 +44,13 @@ impl Leaving {
         }
     }
 
-    /// Whether enough items wait.
-    pub fn is_full(&self) -> bool {
-        self.bytes >= self.target
+    /// Whether enough items wait, once others have taken the place of `spare` bytes.
+    pub fn is_full_with(&self, spare: usize) -> bool {
+        self.bytes + spare >= self.target
+    }
+    /// Whether enough wait for a run.
+    pub fn is_half_full(&self) -> bool {
+        self.bytes >= self.target / 2
     }
     /// Whether a quarter more wait.
     pub fn is_overfull(&self) -> bool {

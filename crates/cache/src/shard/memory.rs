@@ -67,7 +67,17 @@ impl Shard {
         self.empty_some(queue, most);
         for victims in 0..MOST_VICTIMS {
             if let Some(chunk) = self.dram.alloc(class) {
-                self.chunk_taken(class);
+                match victims {
+                    0 => self.chunk_taken(queue, class),
+                    _ => self.left_alone(class),
+                }
+                return Ok(chunk);
+            }
+            if victims == 0
+                && self.seal_or_gather(queue, class)?
+                && let Some(chunk) = self.dram.alloc(class)
+            {
+                self.chunk_taken(queue, class);
                 return Ok(chunk);
             }
             if victims >= EMPTIED_BY_ALLOCATION
@@ -78,7 +88,7 @@ impl Shard {
             let made = if self.config.no_evict && !self.keeps_all() {
                 Err(AllocError::OutOfMemory)
             } else {
-                self.make_room(queue, class, victims == 0)
+                self.make_room(queue, class)
             };
             if made == Err(AllocError::OutOfMemory) && self.config.no_evict {
                 if let Some(chunk) = self.chunk_of_emptied(class) {
@@ -95,12 +105,11 @@ impl Shard {
     }
 
     /// Frees at least one chunk of a class or one page, or takes a chunk of a reserved page, or
-    /// says why not. The `first` call for a chunk may free chunks of other classes instead.
+    /// says why not.
     fn make_room<Q: Queue>(
         &mut self,
         queue: &mut Q,
         class: usize,
-        first: bool,
     ) -> Result<Option<Handle>, AllocError> {
         if self.dram.rebalance_due() {
             if self.dram.forget_growth() {
@@ -109,9 +118,6 @@ impl Shard {
             if let Some(class) = self.dram.class_to_shrink() {
                 self.empty_page_of(class);
             }
-        }
-        if first && self.seal_or_gather(queue, class)? {
-            return Ok(None);
         }
         if let Some(victim) = self.next_victim(class) {
             match self.evict(queue, victim) {

@@ -4,8 +4,9 @@
 //!
 //! The policy's victims wait among the items that leave next (`dram/leaving.rs`). A cursor passes
 //! over all hashes; one pass is a batch. Where memory is needed, the items behind the cursor are
-//! written as a run of full pages, and as many victims take their places. So the waiting items stay
-//! as many as they are, and a batch has about twice as many records.
+//! written as a run of full pages. Each allocation that takes a chunk which they have left lets a
+//! victim of its class wait in their place. So the waiting items stay about as many as they are, and
+//! a batch has about twice as many records.
 //!
 //! An item may always leave alone too, with a slot of eight bytes (`demote.rs`): if its size class
 //! has no free chunk after a run was written, or a page of DRAM is emptied.
@@ -42,10 +43,20 @@ pub(super) struct Sealing {
     last: Option<u64>,
     /// Records of the batch so far.
     records: u64,
-    /// Bytes of chunks that runs have freed, and that were not given out since.
+    /// About as many had the last batches; 0 before the first.
+    usual: u64,
+    /// Bytes of chunks that runs have freed, and for which no other items wait yet.
     spare: usize,
     /// Memory for the items of buckets.
     gathered: Vec<(u64, Handle)>,
+}
+
+/// What became of an item that the policy has chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retired {
+    Waits,
+    /// Its chunks are free, or will be.
+    Left,
 }
 
 /// A record that has its place in a run.
@@ -80,12 +91,48 @@ impl Shard {
         Ok(())
     }
 
-    /// Notes that a chunk of this class was given out.
-    pub(super) fn chunk_taken(&mut self, class: usize) {
+    /// A chunk of this class that was free was given out: a victim of the class waits in the place
+    /// of the item that has left. So each class loses as many items as it gets.
+    #[inline]
+    pub(super) fn chunk_taken<Q: Queue>(&mut self, queue: &mut Q, class: usize) {
         if self.sealing.spare > 0 {
-            let size = self.dram.arena().class(class).size;
-            self.sealing.spare = self.sealing.spare.saturating_sub(size);
+            self.replace_spare(queue, class);
         }
+    }
+
+    fn replace_spare<Q: Queue>(&mut self, queue: &mut Q, class: usize) {
+        let size = self.dram.arena().class(class).size;
+        let mut left = false;
+        if let Some(victim) = self.next_victim(class) {
+            left = self.retire(queue, victim) == Ok(Retired::Left);
+        }
+        if !left {
+            self.spend_spare(size);
+        }
+        // Some that waited were read or deleted.
+        if self.lacks_leaving()
+            && let Some(victim) = self.next_victim(class)
+        {
+            let _ = self.retire(queue, victim);
+        }
+    }
+
+    /// Whether too few items wait.
+    fn lacks_leaving(&self) -> bool {
+        let leaving = self.dram.leaving();
+        leaving.is_some_and(|leaving| !leaving.is_full_with(self.sealing.spare))
+    }
+
+    /// A victim of this class left alone, since no chunk was free, although runs have freed some.
+    pub(super) fn left_alone(&mut self, class: usize) {
+        let size = self.dram.arena().class(class).size;
+        if size <= SMALL {
+            self.spend_spare(size);
+        }
+    }
+
+    pub(super) fn spend_spare(&mut self, bytes: usize) {
+        self.sealing.spare = self.sealing.spare.saturating_sub(bytes);
     }
 
     /// Forgets all sorted records, which were flushed.
@@ -113,13 +160,16 @@ impl Shard {
         if self.dram.arena().class(class).size > SMALL {
             return Ok(false);
         }
-        if !leaving.is_full() {
-            if let Some(victim) = self.next_victim(class) {
-                self.retire(queue, victim)?;
-            }
+        let (run_pages, may_seal) = (sorted.run_pages(), leaving.is_half_full());
+        if self.lacks_leaving()
+            && let Some(victim) = self.next_victim(class)
+        {
+            self.retire(queue, victim)?;
+        }
+        if !may_seal {
             return Ok(false);
         }
-        let enough = FREE_RUNS * sorted.run_pages() as usize * PAGE_SIZE;
+        let enough = FREE_RUNS * run_pages as usize * PAGE_SIZE;
         if self.sealing.spare >= enough {
             return Ok(false);
         }
@@ -131,11 +181,11 @@ impl Shard {
     }
 
     /// An item that the policy has chosen waits for others with similar hashes, or leaves at once.
-    fn retire<Q: Queue>(&mut self, queue: &mut Q, item: Handle) -> Result<(), AllocError> {
+    fn retire<Q: Queue>(&mut self, queue: &mut Q, item: Handle) -> Result<Retired, AllocError> {
         let copy = self.dram.arena().flash_copy(item);
         let clean = copy != Slot::EMPTY && self.place(copy).is_some();
         if clean || self.is_dead(item) || !self.is_small(item) {
-            return self.evict(queue, item);
+            return self.evict(queue, item).map(|()| Retired::Left);
         }
         let header = self.dram.arena().header(item);
         let hash = self.item_hash(item);
@@ -146,10 +196,10 @@ impl Shard {
             .passes(header.flash_len(), header.fetched())
         {
             self.refuse(item, hash, Refusal::Rule);
-            return Ok(());
+            return Ok(Retired::Left);
         }
         self.dram.leave(item, hash);
-        Ok(())
+        Ok(Retired::Waits)
     }
 
     /// Lets an item of a page that is being emptied wait for a run, if it is small, and writes one
@@ -188,10 +238,8 @@ impl Shard {
         };
         let bytes = records.iter().map(|r| r.len).sum();
         self.sealing.last = records.last().map(|r| r.hash);
-        let classes: Vec<u8> = records
-            .iter()
-            .map(|r| self.dram.arena().class_of(r.item) as u8)
-            .collect();
+        let arena = self.dram.arena();
+        let freed: usize = records.iter().map(|r| arena.item_bytes(r.item)).sum();
         if let Err(refusal) = self.flash.admitter_mut().spend(bytes) {
             for record in &records {
                 self.refuse(record.item, record.hash, refusal);
@@ -199,10 +247,7 @@ impl Shard {
         } else {
             self.write_run(queue, n, pages, (&records, starts));
         }
-        let arena = self.dram.arena();
-        let freed: usize = classes.iter().map(|&c| arena.class(c.into()).size).sum();
         self.sealing.spare += freed;
-        self.refill(queue, &classes);
         Ok(true)
     }
 
@@ -247,21 +292,6 @@ impl Shard {
         }
     }
 
-    /// Lets the next victims of these classes wait in the places of items that have left.
-    fn refill<Q: Queue>(&mut self, queue: &mut Q, classes: &[u8]) {
-        // Twice: items that were read have gone back to the policy.
-        for &class in classes.iter().chain(classes) {
-            if self.dram.leaving().is_none_or(Leaving::is_full) {
-                return;
-            }
-            if let Some(victim) = self.next_victim(usize::from(class))
-                && self.retire(queue, victim).is_err()
-            {
-                return;
-            }
-        }
-    }
-
     /// The records of the next run of full pages. A batch ends where there are too few for another.
     fn plan_run(&mut self, pages: usize) -> Option<(Vec<Placed>, Starts)> {
         if !self.sealing.begun {
@@ -273,14 +303,16 @@ impl Shard {
         })
     }
 
-    /// Begins a batch. It will be about as large as the last one.
+    /// Begins a batch. It will be about as large as the last ones.
     fn begin_batch(&mut self) {
         (self.sealing.begun, self.sealing.last) = (true, None);
-        let records = match std::mem::take(&mut self.sealing.records) {
-            0 => 2 * self.dram.leaving().map_or(0, Leaving::items) as u64,
-            records => records,
+        let usual = &mut self.sealing.usual;
+        *usual = match (*usual, std::mem::take(&mut self.sealing.records)) {
+            (_, 0) => 2 * self.dram.leaving().map_or(0, Leaving::items) as u64,
+            (0, records) => records,
+            (usual, records) => (7 * usual + records) / 8,
         };
-        self.index.begin_batch(records);
+        self.index.begin_batch(self.sealing.usual);
     }
 
     fn plan_after_last(&mut self, pages: usize) -> Option<(Vec<Placed>, Starts)> {

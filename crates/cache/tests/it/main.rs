@@ -10,6 +10,7 @@ mod outage; // a device that stalls or fails for a while
 mod page_fill; // pages are full when they are written
 mod queue; // a queue whose completions the test hands out
 mod restart; // kills, clean stops, lost memory
+mod sorted; // what sorted items cost
 mod stay; // which items eviction leaves in DRAM
 mod steps; // how much work a step does
 mod stream;
