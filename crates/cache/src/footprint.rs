@@ -145,7 +145,7 @@ impl Footprint {
     /// Bytes of the index of a shard, in DRAM, after so many items have come. `flash` and `memory`
     /// are the shard's, in bytes. An index is filled, or for many items an equal part of one.
     pub fn index_bytes(flash: u64, memory: u64, items: u64) -> u64 {
-        let mut shape = Shape::plan(flash / PAGE_SIZE as u64, memory as usize);
+        let mut shape = Shape::plan(flash / PAGE_SIZE as u64, memory as usize, false);
         let mut parts = 1;
         while items / parts > MOST_FILLED && shape.segment_bits > 0 {
             parts *= 2;

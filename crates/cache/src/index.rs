@@ -26,6 +26,7 @@ mod shape; // derived from the sizes that an index was planned for
 mod slot; // what the bits of a slot mean
 mod sorted; // slots of 21 bits
 
+use std::io::{self, Read, Write};
 use std::ops::Range;
 
 use aging::ClockHand;
@@ -37,7 +38,7 @@ use crate::words::State;
 pub(crate) use slot::Slot;
 use slot::{EXPIRY_SHIFT, KIND_DRAM, KIND_FLASH, KIND_SHIFT, LAP_SHIFT, LEN_SHIFT, coarse_expiry};
 use sorted::{Candidate, Sorted};
-pub(crate) use sorted::{RUN_PAGES, Run, Runs, Starts};
+pub(crate) use sorted::{Extent, Ledger, Owner, RUN_PAGES, Run, SavedHead, Starts};
 
 const LINE: usize = 8;
 /// Bits of page and tag together.
@@ -165,8 +166,14 @@ impl Index {
     }
 
     /// The index that another process left in shared memory; returns the memory if it does not hold
-    /// one. Every segment must be [mended](Index::mend) before the first look-up.
-    pub fn kept(shape: Shape, memory: AlignedBuf, state: State) -> Result<Index, AlignedBuf> {
+    /// one. Every segment must be [mended](Index::mend) before the first look-up, and the sorted
+    /// records of `ledger` be [taken over](Index::sort).
+    pub fn kept(
+        shape: Shape,
+        memory: AlignedBuf,
+        state: State,
+        ledger: Option<&Ledger>,
+    ) -> Result<Index, AlignedBuf> {
         let mut index = Index::bare(shape, memory, None);
         for n in 0..shape.segments() {
             let Some((chunk, step)) = state.segment(n) else {
@@ -179,9 +186,14 @@ impl Index {
                 step,
             });
         }
+        let of_tables = match ledger.map(|ledger| Sorted::segments_of(&index.lines, ledger)) {
+            Some(None) => return Err(index.lines.into_memory()),
+            Some(Some(segments)) => segments,
+            None => Vec::new(),
+        };
         let segments = index.segments.clone();
         let chunks = segments.iter().map(|s| (s.chunk, s.step as usize));
-        if !index.lines.adopt(chunks) {
+        if !index.lines.adopt(chunks.chain(of_tables)) {
             return Err(index.lines.into_memory());
         }
         index.state = Some(state);
@@ -746,16 +758,36 @@ impl Index {
 
     // ---- slots of sorted records ----
 
-    /// From now on records may be written in the order of their hashes. The memory is for
-    /// [`Runs`].
-    pub fn sort(&mut self, entries: AlignedBuf, run_pages: u64) {
-        self.sorted = Some(Sorted::new(entries, run_pages));
+    /// From now on records may be written in the order of their hashes. Those that the words name
+    /// are there ([`Sorted::of`]).
+    pub fn sort(&mut self, ledger: &Ledger, holds: impl FnMut(&Run) -> bool) {
+        self.sorted = Some(Sorted::of(&self.lines, ledger, holds));
+    }
+    /// The same with the records of a clean stop; returns how many parts were damaged.
+    pub fn load_sorted(
+        &mut self,
+        head: &SavedHead,
+        from: &mut dyn Read,
+        ledger: &Ledger,
+        holds: impl FnMut(&Run) -> bool,
+    ) -> u64 {
+        let (sorted, damaged) = Sorted::load(head, from, &mut self.lines, ledger, holds);
+        self.sorted = Some(sorted);
+        damaged
+    }
+    /// Writes the slots and places of sorted records ([`Sorted::save`]).
+    pub fn save_sorted(&self, out: &mut dyn Write) -> io::Result<()> {
+        match &self.sorted {
+            Some(sorted) => sorted.save(&self.lines, out),
+            None => Ok(()),
+        }
     }
     /// The slots of sorted records, if there may be such records.
     pub fn sorted(&self) -> Option<&Sorted> {
         self.sorted.as_ref()
     }
-    fn sorted_slots(&self) -> u64 {
+    /// Slots of 21 bits in use.
+    pub fn sorted_slots(&self) -> u64 {
         self.sorted.as_ref().map_or(0, Sorted::slots)
     }
     /// Begins a batch of sorted records ([`Sorted::begin_batch`]).
@@ -929,7 +961,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn make(flash_pages: u64, dram: usize) -> Index {
-        let shape = Shape::plan(flash_pages, dram);
+        let shape = Shape::plan(flash_pages, dram, false);
         let memory = AlignedBuf::new(Arena::segment_memory(dram, shape.page_bytes));
         Index::new(shape, memory, None).expect("room")
     }

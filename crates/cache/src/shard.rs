@@ -47,7 +47,7 @@ use crate::dram::{Dram, LEAST_PAGES};
 use crate::flash::Flash;
 use crate::flash::admission::Admitter;
 use crate::flash::log::Log;
-use crate::index::{Index, Slot};
+use crate::index::{Extent, Index, Slot};
 use crate::key::Key;
 use crate::record::{self, Meta};
 use crate::stats::CacheStats;
@@ -184,6 +184,9 @@ impl Shard {
             memory,
             item_pages,
             now: (unix_ms / 1000) as u32,
+            sorted: seal::run_pages(base, memory)
+                .filter(|_| config.sort_small && !keeps_all)
+                .map(|run_pages| Extent::plan(base, run_pages, memory)),
         };
         let index_too_large = |index: usize, item_page_bytes: usize| {
             let items = 2 * LEAST_PAGES * item_page_bytes;
@@ -230,7 +233,7 @@ impl Shard {
             id: belongs.id,
             state: made.state,
         };
-        shard.begin_sorting()?;
+        shard.begin_sorting();
         shard.share_memory(0);
         shard.set_now(unix_ms);
         let mut recovered = made.recovered;
@@ -378,6 +381,7 @@ impl Shard {
         s.dram_limit = self.dram.memory() as u64;
         s.index_bytes = self.index.bytes() as u64;
         s.flash_items = self.index.flash_slots();
+        s.sorted_now = self.index.sorted_slots();
         self.flash.show(&mut s);
         s
     }

@@ -12,6 +12,8 @@ pub struct CacheStats {
     pub dram_bytes: u64,
     pub dram_limit: u64,
     pub flash_items: u64,
+    /// Of these, small items whose slots have 21 bits.
+    pub sorted_now: u64,
     pub flash_bytes: u64,
     pub flash_capacity: u64,
     pub index_bytes: u64,
@@ -64,8 +66,7 @@ pub struct CacheStats {
     pub device_pauses: u64,
     pub device_pause_ms: u64,
     pub drops_index: u64,
-    /// Runs of sorted small records, and records in them. Not shown yet, as the server does not
-    /// sort.
+    /// Runs of sorted small records, and records in them.
     pub sorted_runs: u64,
     pub sorted_items: u64,
     /// Values that went to flash as they arrived, and those of them that were given up after they
@@ -81,7 +82,7 @@ pub struct CacheStats {
 }
 
 senko_io::counters! {
-    CacheStats: dram_items dram_bytes dram_limit flash_items flash_bytes flash_capacity
+    CacheStats: dram_items dram_bytes dram_limit flash_items sorted_now flash_bytes flash_capacity
         index_bytes get_expired get_flushed total_items evictions evicted_unfetched reclaimed
         expired_unfetched promotions demotions demotions_clean flash_hits flash_buffer_hits
         flash_false_matches flash_read_errors flash_checksum_errors flash_write_errors tag_drops

@@ -254,7 +254,7 @@ mod tests {
             regions: 10,
             region_pages: 64,
         };
-        let shape = Shape::plan(640, 1 << 20);
+        let shape = Shape::plan(640, 1 << 20, false);
         // Memory comes in whole pages, so small tests once did not notice a number that was too
         // small.
         assert_eq!(belongs.words(&shape), 16 + 4 * 2 + 10 + shape.segments());

@@ -10,12 +10,20 @@ use crate::arena::{Arena, Handle};
 /// Behind the wave, pages are freed one by one.
 const PLANNED_SLOTS: u64 = 4096;
 const PLANNED_RECORD: u64 = 160;
+/// The same on flash, where small records have slots of 21 bits. If none gets such a slot, a
+/// segment still can hold all.
+const PLANNED_RECORD_SORTED: u64 = 512;
 
 impl Shape {
-    /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory.
-    pub fn plan(flash_pages: u64, dram: usize) -> Shape {
+    /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory. `sorted`:
+    /// small records on flash have slots of 21 bits.
+    pub fn plan(flash_pages: u64, dram: usize, sorted: bool) -> Shape {
         let page_bytes = Arena::segment_page_bytes(dram);
-        let items = (flash_pages * 4096 + dram as u64) / PLANNED_RECORD;
+        let on_flash = match sorted {
+            true => PLANNED_RECORD_SORTED,
+            false => PLANNED_RECORD,
+        };
+        let items = flash_pages * 4096 / on_flash + dram as u64 / PLANNED_RECORD;
         let slots = PLANNED_SLOTS.min(page_bytes as u64 / 32);
         Shape {
             segment_bits: (items / slots).max(1).next_power_of_two().ilog2().min(26),

@@ -17,17 +17,23 @@
 //! - SORTED-1: a batch has no two records with the same bucket and remainder (*twins*). So a slot
 //!   names one record of its batch, also after others are gone.
 //! - SORTED-2: a record of a batch is in the page that [`Runs::page_of`] names.
-//! - SORTED-3: a batch belongs to one table, and tables follow each other without gaps.
+//! - SORTED-3: a batch belongs to one table at most, and tables follow each other.
+//! - SORTED-4: a batch that begins has a greater number than all slots and runs, also those that
+//!   another process left. So a slot whose run is lost never names a record of a later batch.
 
+mod ledger; // the words of all this that outlive the process
 mod runs; // where the records of a batch lie
+mod saved; // the same in a file
 mod table; // slots of some batches
 
 use std::collections::VecDeque;
 
-use senko_io::AlignedBuf;
-
-use crate::arena::Arena;
-pub(crate) use runs::{RUN_PAGES, Run, Runs, Starts};
+use crate::arena::{Arena, Handle};
+use ledger::Directory;
+pub(crate) use ledger::{Extent, Ledger, Owner};
+use runs::Runs;
+pub(crate) use runs::{RUN_PAGES, Run, Starts};
+pub(crate) use saved::SavedHead;
 use table::{Found, MOST_BATCHES, Spot, Table};
 
 /// Batches in the cursors of a walk: there are fewer at a time.
@@ -37,6 +43,8 @@ const WALKED: u32 = 1 << 14;
 #[derive(Debug)]
 pub(crate) struct Sorted {
     runs: Runs,
+    /// Names the tables to another process.
+    directory: Directory,
     /// Oldest first, each with the number of its first batch.
     tables: VecDeque<(u32, Table)>,
     /// The batch that is being written; 0 before the first.
@@ -55,13 +63,40 @@ pub(crate) struct Candidate {
 }
 
 impl Sorted {
-    /// No records. The memory is for [`Runs`].
-    pub fn new(entries: AlignedBuf, run_pages: u64) -> Sorted {
-        Sorted {
-            runs: Runs::new(entries, run_pages),
+    /// The records that the words name, if their runs hold what was written ([`Runs::of`]). The
+    /// arena has the segments of their tables.
+    pub fn of(lines: &Arena, ledger: &Ledger, holds: impl FnMut(&Run) -> bool) -> Sorted {
+        let (directory, kept) = ledger.directory();
+        let mut sorted = Sorted {
+            runs: Runs::of(ledger, holds),
+            directory,
             tables: VecDeque::new(),
             batch: 0,
+        };
+        sorted.batch = sorted.runs.newest().unwrap_or(0);
+        for kept in kept {
+            let first = kept.first;
+            let (table, newest) = Table::kept(lines, kept);
+            sorted.tables.push_back((first, table));
+            // A slot whose run is lost must not name a record of a new batch.
+            sorted.batch = sorted.batch.max(first + newest.saturating_sub(1));
         }
+        sorted
+    }
+
+    /// The segments of the tables that the words name, with their size classes. `None` if they
+    /// can't be such.
+    pub fn segments_of(lines: &Arena, ledger: &Ledger) -> Option<Vec<(Handle, usize)>> {
+        let (_, tables) = ledger.directory();
+        let mut segments = Vec::new();
+        for table in tables {
+            if !Table::takes(lines, table.step) {
+                return None;
+            }
+            let chunks = table.chunks.into_iter().filter(|&chunk| chunk != 0);
+            segments.extend(chunks.map(|chunk| (chunk, table.step)));
+        }
+        Some(segments)
     }
 
     /// Begins a batch of about so many records.
@@ -71,10 +106,10 @@ impl Sorted {
         let takes = newest
             .is_some_and(|(first, table)| self.batch - first < MOST_BATCHES && !table.is_full());
         if !takes {
-            self.tables.push_back((
-                self.batch,
-                Table::new(lines, records * u64::from(MOST_BATCHES)),
-            ));
+            let records = records * u64::from(MOST_BATCHES);
+            let table = Table::new(lines, &mut self.directory, self.batch, records);
+            // Without a table, the batch's records get slots of eight bytes.
+            self.tables.extend(table.map(|table| (self.batch, table)));
         }
     }
 
@@ -85,8 +120,8 @@ impl Sorted {
 
     /// Whether no batch may have records of both hashes (SORTED-1).
     pub fn are_twins(&self, a: u64, b: u64) -> bool {
-        let newest = self.tables.back().expect("a batch began");
-        newest.1.are_twins(a, b)
+        let newest = self.tables.back();
+        newest.is_some_and(|(_, table)| table.are_twins(a, b))
     }
 
     /// Notes where records of the batch were written, after the ones before.
@@ -98,7 +133,8 @@ impl Sorted {
     /// The table of a batch.
     fn table_of(&self, batch: u32) -> Option<usize> {
         let after = self.tables.partition_point(|&(first, _)| first <= batch);
-        after.checked_sub(1)
+        let n = after.checked_sub(1)?;
+        (batch - self.tables[n].0 < MOST_BATCHES).then_some(n)
     }
 
     /// Enters a slot for the record that a batch has of this hash. False if there is no room: then
@@ -108,7 +144,7 @@ impl Sorted {
             return false;
         };
         let (first, table) = &mut self.tables[n];
-        table.insert(lines, hash, batch - *first + 1, hot)
+        table.insert(lines, &self.directory, hash, (batch - *first + 1, hot))
     }
 
     /// The newest candidate of a hash in a batch before `below`.
@@ -183,7 +219,13 @@ impl Sorted {
         self.runs.freed(page, region_pages);
         let oldest = self.runs.oldest().unwrap_or(self.batch);
         while self.tables.len() > 1 && self.tables[1].0 <= oldest {
-            let (_, table) = self.tables.pop_front().expect("there are two");
+            self.end_oldest(lines);
+        }
+    }
+
+    fn end_oldest(&mut self, lines: &mut Arena) {
+        if let Some((_, table)) = self.tables.pop_front() {
+            self.directory.end_oldest();
             table.end(lines);
         }
     }
@@ -233,8 +275,8 @@ impl Sorted {
     /// Forgets all records. The next batch begins with a new table.
     pub fn clear(&mut self, lines: &mut Arena) {
         self.runs.clear();
-        for (_, table) in self.tables.drain(..) {
-            table.end(lines);
+        while !self.tables.is_empty() {
+            self.end_oldest(lines);
         }
     }
 
@@ -254,14 +296,42 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use senko_io::AlignedBuf;
 
     fn arena(bytes: usize, page_bytes: usize) -> Arena {
         Arena::for_segments(AlignedBuf::new(bytes / 4096), page_bytes)
     }
 
-    fn sorted(pages: u64) -> Sorted {
-        let bytes = Runs::bytes_for(pages, RUN_PAGES as u64);
-        Sorted::new(AlignedBuf::new(bytes.div_ceil(4096)), RUN_PAGES as u64)
+    /// What a process finds in the memory that a killed one left.
+    fn after_kill(
+        lines: Arena,
+        ledger: &Ledger,
+        holds: impl FnMut(&Run) -> bool,
+    ) -> (Arena, Sorted) {
+        let page_bytes = lines.page_bytes();
+        let mut lines = Arena::for_segments(lines.into_memory(), page_bytes);
+        let segments = Sorted::segments_of(&lines, ledger).expect("they fit");
+        assert!(lines.adopt(segments.into_iter()));
+        let sorted = Sorted::of(&lines, ledger, holds);
+        (lines, sorted)
+    }
+
+    /// What a process finds in the file of a clean stop, and in memory that is all zero.
+    fn after_stop(
+        lines: Arena,
+        sorted: &Sorted,
+        ledger: &Ledger,
+        holds: impl FnMut(&Run) -> bool,
+    ) -> (Arena, Sorted) {
+        let mut file = Vec::new();
+        sorted.save(&lines, &mut file).expect("memory");
+        ledger.clear();
+        let mut lines = arena(8 << 20, lines.page_bytes());
+        let mut from = file.as_slice();
+        let head = SavedHead::read(&mut from).expect("it is whole");
+        let (sorted, damaged) = Sorted::load(&head, &mut from, &mut lines, ledger, holds);
+        assert_eq!((damaged, from.len()), (0, 0));
+        (lines, sorted)
     }
 
     /// Writes a batch of records, each in a page of its own region-less log: `per_page` records a
@@ -325,14 +395,16 @@ mod tests {
     #[test]
     fn slots_agree_with_a_model() {
         let (pages, region) = (1024, 128);
-        let (mut lines, mut sorted) = (arena(8 << 20, 64 << 10), sorted(pages));
+        let mut lines = arena(8 << 20, 64 << 10);
+        let ledger = Ledger::for_tests(pages, RUN_PAGES as u64);
+        let mut sorted = Sorted::of(&lines, &ledger, |_| true);
         let mut random = senko_workload::Rng::new(11);
         let (mut head, mut tail) = (0, 0);
         let mut model: BTreeMap<u64, (u64, u8)> = BTreeMap::new();
         // Records whose items are in DRAM: they may get their slots back.
         let mut promoted: BTreeMap<u64, (u64, u8)> = BTreeMap::new();
         let (mut spilled, mut stale, mut looked) = (0, 0, 0);
-        for _ in 0..400 {
+        for round in 0..400 {
             sorted.begin_batch(&lines, 34);
             let mut hashes: Vec<u64> = (0..100)
                 .map(|n| {
@@ -397,6 +469,24 @@ mod tests {
                     model.insert(hash, (position, (hot + 1).min(3)));
                 }
             }
+            // Another process goes on. The last runs may be lost: they were not yet on the device.
+            if round % 5 == 4 {
+                let lost = head - random.below(4) * RUN_PAGES as u64;
+                let holds = |run: &Run| {
+                    let here = |at: &u64| (at % pages, (at / pages) & 3) == (run.page, run.lap);
+                    let at = (tail..head).find(here);
+                    at.is_some_and(|at| at + run.starts.pages() <= lost)
+                };
+                let batch = sorted.batch();
+                (lines, sorted) = match round % 10 {
+                    4 => after_kill(lines, &ledger, holds),
+                    _ => after_stop(lines, &sorted, &ledger, holds),
+                };
+                let newest = sorted.batch();
+                assert!(newest <= batch && (newest == batch || lost < head || model.is_empty()));
+                model.retain(|_, (position, _)| *position < lost);
+                promoted.retain(|_, (position, _)| *position < lost);
+            }
             promoted.retain(|_, (position, _)| *position >= tail);
             while promoted.len() > 20 {
                 let (hash, (position, hot)) = promoted.pop_first().expect("there are many");
@@ -432,7 +522,9 @@ mod tests {
     #[test]
     fn a_record_takes_three_bytes_and_a_half() {
         let (pages, region, per_page) = (128 << 10, 512, 14);
-        let (mut lines, mut sorted) = (arena(256 << 20, 256 << 10), sorted(pages));
+        let mut lines = arena(256 << 20, 256 << 10);
+        let ledger = Ledger::for_tests(pages, RUN_PAGES as u64);
+        let mut sorted = Sorted::of(&lines, &ledger, |_| true);
         let mut random = senko_workload::Rng::new(5);
         let (mut head, mut tail) = (0, 0);
         let of_batch = (pages as usize * per_page) / (16 * MOST_BATCHES as usize);

@@ -36,12 +36,12 @@ mod server_words; // the words of the server that outlive the process
 use std::io::Read;
 use std::sync::Arc;
 
-use senko_io::{AlignedBuf, Queue, SharedFile};
+use senko_io::{AlignedBuf, Queue, SharedFile, Words};
 
 use crate::arena::{Arena, UNIT};
 use crate::dram::item::{COPY, is_linked_copy};
 use crate::flash::log::{Log, LogMark};
-use crate::index::{Index, Shape, Slot};
+use crate::index::{Extent, Index, Ledger, Owner, Run, SavedHead, Shape, Slot};
 use crate::shard::Shard;
 use crate::words::{Belongs, State};
 pub use saved::SavedCounts;
@@ -56,6 +56,8 @@ pub struct SharedFiles {
     pub state: SharedFile,
     /// Segments of the index.
     pub index: SharedFile,
+    /// Words: the places of small records that were sorted.
+    pub sorted: SharedFile,
     pub items: SharedFile,
 }
 
@@ -126,6 +128,8 @@ pub(crate) struct Sizes {
     pub memory: usize,
     pub item_pages: usize,
     pub now: u32,
+    /// Room for sorted records, if there are to be any.
+    pub sorted: Option<Extent>,
 }
 
 /// Why index, logs and memory can't be made.
@@ -156,13 +160,26 @@ pub(crate) fn make<'a>(
 ) -> Result<Made<'a>, StartError> {
     let unusable = |e: std::io::Error| StartError::Unusable(e.to_string());
     let Some(restore) = restore else {
-        let shape = Shape::plan(plan.flash_pages, plan.memory);
+        let shape = Shape::plan(plan.flash_pages, plan.memory, plan.sorted.is_some());
         let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
         let memory = AlignedBuf::try_new(pages).map_err(unusable)?;
         let items = AlignedBuf::try_new(plan.item_pages).map_err(unusable)?;
-        return empty(logs, shape, memory, items, None, life_of(seed));
+        let sorted = match plan.sorted {
+            Some(extent) => {
+                let words = Words::anonymous(extent.words()).map_err(unusable)?;
+                let owner = Owner {
+                    belongs: plan.belongs,
+                    life: 0,
+                    opened: 0,
+                };
+                Some(Ledger::begin(Arc::new(words), extent, &owner))
+            }
+            None => None,
+        };
+        let life = life_of(seed);
+        return empty(logs, shape, (memory, items), None, life, sorted.as_ref());
     };
-    let shape = Shape::plan(plan.flash_pages, plan.memory);
+    let shape = Shape::plan(plan.flash_pages, plan.memory, plan.sorted.is_some());
     let mut origin = restore.origin;
     let saved = match &mut origin {
         RestoreFrom::Saved { index, .. } => Some(saved::Head::read(index, &plan, restore.stop)),
@@ -180,11 +197,15 @@ pub(crate) fn make<'a>(
     let items = restore.files.items.map(plan.item_pages).map_err(unusable)?;
     let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
     let memory = restore.files.index.map(pages).map_err(unusable)?;
+    let sorted = plan.sorted.map_or(1, |extent| extent.words());
+    let sorted = restore.files.sorted.words(sorted).map_err(unusable)?;
     let mut parts = Parts {
         words,
+        sorted: Arc::new(sorted),
         memory,
         items,
         flushes: restore.flushes,
+        opened: restore.opened,
         life: life_of(seed ^ restore.opened.rotate_left(32)),
     };
     match origin {
@@ -227,13 +248,16 @@ fn life_of(seed: u64) -> u32 {
 fn empty<'a>(
     mut logs: Vec<Log>,
     shape: Shape,
-    memory: AlignedBuf,
-    items: AlignedBuf,
+    (memory, items): (AlignedBuf, AlignedBuf),
     state: Option<State>,
     life: u32,
+    sorted: Option<&Ledger>,
 ) -> Result<Made<'a>, StartError> {
-    let index = Index::new(shape, memory, state.clone())
+    let mut index = Index::new(shape, memory, state.clone())
         .ok_or_else(|| StartError::IndexTooLarge(Index::bytes_of(&vec![0; shape.segments()])))?;
+    if let Some(ledger) = sorted {
+        index.sort(ledger, |_| false);
+    }
     for log in &mut logs {
         log.live(life, state.clone());
     }
@@ -249,10 +273,13 @@ fn empty<'a>(
 
 /// Shared memory, mapped.
 struct Parts {
-    words: Arc<senko_io::Words>,
+    words: Arc<Words>,
+    sorted: Arc<Words>,
     memory: AlignedBuf,
     items: AlignedBuf,
     flushes: u64,
+    /// The start of this process.
+    opened: u64,
     life: u32,
 }
 
@@ -263,10 +290,19 @@ impl Parts {
         for n in 0..self.words.count() {
             self.words.set(n, 0);
         }
+        Ledger::end(&self.sorted);
         let pages = self.memory.pages();
         self.memory.release(0, pages);
         let pages = self.items.pages();
         self.items.release(0, pages);
+    }
+
+    fn owner(&self, plan: &Sizes, life: u32) -> Owner {
+        Owner {
+            belongs: plan.belongs,
+            life,
+            opened: self.opened,
+        }
     }
 
     /// Makes an empty shard.
@@ -278,9 +314,14 @@ impl Parts {
         why: Option<String>,
     ) -> Result<Made<'a>, StartError> {
         self.clear();
+        let owner = self.owner(plan, self.life);
         let state = State::new(self.words, &plan.belongs, self.life, &shape);
         state.set_flushes(self.flushes);
-        let mut made = empty(logs, shape, self.memory, self.items, Some(state), self.life)?;
+        let sorted = plan
+            .sorted
+            .map(|extent| Ledger::begin(Arc::clone(&self.sorted), extent, &owner));
+        let memory = (self.memory, self.items);
+        let mut made = empty(logs, shape, memory, Some(state), self.life, sorted.as_ref())?;
         made.recovered.why_empty = why;
         Ok(made)
     }
@@ -298,8 +339,17 @@ impl Parts {
         let Some(marks) = marks.filter(|marks| marks_fit(&logs, marks)) else {
             return self.begin(plan, logs, shape, Some(damaged));
         };
+        let owner = self.owner(plan, life);
+        let sorted = plan.sorted.map(|extent| {
+            let words = || Arc::clone(&self.sorted);
+            let kept = Ledger::kept(words(), extent, &owner);
+            kept.unwrap_or_else(|| Ledger::begin(words(), extent, &owner))
+        });
+        if sorted.is_none() {
+            Ledger::end(&self.sorted);
+        }
         let memory = std::mem::replace(&mut self.memory, no_memory());
-        let mut index = match Index::kept(kept_shape, memory, state.clone()) {
+        let mut index = match Index::kept(kept_shape, memory, state.clone(), sorted.as_ref()) {
             Ok(index) => index,
             Err(memory) => {
                 self.memory = memory;
@@ -315,7 +365,11 @@ impl Parts {
             shape: kept_shape,
             now: plan.now,
         };
-        let recovered = mend_all(&mut index, |slots| copies_in(&self.items, &places, slots));
+        let mut recovered = mend_all(&mut index, |slots| copies_in(&self.items, &places, slots));
+        if let Some(ledger) = &sorted {
+            index.sort(ledger, |run| places.hold_run(run));
+            recovered.flash_items = index.flash_slots();
+        }
         // No slot names unwritten pages any more. Only now may the words say that everything before
         // the head was written.
         for log in &mut logs {
@@ -350,6 +404,7 @@ impl Parts {
                 Some("the saved index is damaged".to_owned()),
             );
         }
+        let owner = self.owner(plan, head.life);
         let state = State::new(self.words, &plan.belongs, head.life, &head.shape);
         state.set_flushes(self.flushes);
         let mut index = Index::sized(head.shape, self.memory, Some(state.clone()), &head.steps)
@@ -365,6 +420,22 @@ impl Parts {
         };
         let mut recovered = Recovered::default();
         head.read_segments(from, &mut index, &mut recovered, &places);
+        let head_of_sorted = match head.has_sorted {
+            true => SavedHead::read(from),
+            false => None,
+        };
+        recovered.damaged += u64::from(head.has_sorted && head_of_sorted.is_none());
+        if let Some(planned) = plan.sorted {
+            let saved = head_of_sorted.as_ref();
+            let extent = saved.map_or(planned, |saved| planned.with_runs_of(saved.run_pages));
+            let ledger = Ledger::begin(self.sorted, extent, &owner);
+            let holds = |run: &Run| places.hold_run(run);
+            match saved {
+                Some(saved) => recovered.damaged += index.load_sorted(saved, from, &ledger, holds),
+                None => index.sort(&ledger, |_| false),
+            }
+        }
+        recovered.flash_items = index.flash_slots();
         for log in &mut logs {
             log.live(head.life, Some(state.clone()));
         }
@@ -423,16 +494,24 @@ impl Places<'_> {
         if !slot.is_flash() || slot.expired(self.now) {
             return false;
         }
-        let page = self.shape.page(slot);
+        // A record of more than 15 pages is checked when it is read: unwritten data has another
+        // checksum.
+        let pages = slot.len().max(1) as u64;
+        self.hold(self.shape.page(slot), slot.lap(), pages)
+    }
+
+    fn hold_run(&self, run: &Run) -> bool {
+        self.hold(run.page, run.lap, run.starts.pages())
+    }
+
+    /// Whether that is so for these pages, which were written in this lap.
+    fn hold(&self, page: u64, lap: u64, pages: u64) -> bool {
         let n = self.logs.partition_point(|l| l.base() <= page);
         let Some(log) = n.checked_sub(1).map(|n| &self.logs[n]) else {
             return false;
         };
-        // A record of more than 15 pages is checked when it is read: unwritten data has another
-        // checksum.
-        let pages = slot.len().max(1) as u64;
         page < log.base() + log.pages()
-            && log.position_of(page, slot.lap()).is_some_and(|position| {
+            && log.position_of(page, lap).is_some_and(|position| {
                 let written = position + pages <= self.written[n - 1];
                 // The slot of an upload is made after its last write (LOG-6).
                 !log.is_invalid_for_good(position) && (written || log.is_of_uploads(position))
@@ -565,7 +644,7 @@ mod tests {
         let words = Arc::new(open("state").words(1).expect("mapped"));
         let (state, _, shape) = State::kept(words, &BELONGS, 1 << 10).expect("live");
         let memory = open("index").map(0).expect("mapped");
-        let mut index = Index::kept(shape, memory, state).expect("an index");
+        let mut index = Index::kept(shape, memory, state, None).expect("an index");
         mend_all(&mut index, |_| {});
         let (mut slots, mut all) = (Vec::new(), BTreeSet::new());
         for n in 0..index.segments() {
@@ -583,7 +662,7 @@ mod tests {
     fn growth_loses_nothing_at_any_instant() {
         let folder = folder();
         // Large segments, which grow in many steps.
-        let shape = Shape::plan(1 << 10, 1 << 20);
+        let shape = Shape::plan(1 << 10, 1 << 20, false);
         let make = |part: &str| SharedFile::create(&folder.join(part)).expect("made");
         let words = make("state").words(BELONGS.words(&shape)).expect("mapped");
         let state = State::new(Arc::new(words), &BELONGS, 1, &shape);

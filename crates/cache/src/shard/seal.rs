@@ -16,16 +16,16 @@
 //!   share a prefix (RUNS-2). One that would waits for the next batch.
 //! - SEAL-2: a page has no two records with the same tag (LOG-4).
 
-use senko_io::{AlignedBuf, PAGE_SIZE, Queue};
+use senko_io::{PAGE_SIZE, Queue};
 
 use crate::arena::Handle;
 use crate::dram::{Leaving, SMALL};
 use crate::flash::admission::Refusal;
 use crate::flash::log::NoPlace;
-use crate::index::{RUN_PAGES, Run, Runs, Slot, Starts};
+use crate::index::{RUN_PAGES, Run, Slot, Starts};
 use crate::record::RECORD_ALIGN;
 use crate::shard::Shard;
-use crate::types::{AllocError, OpenError};
+use crate::types::AllocError;
 
 /// Batches in a lap of the log, if all records are small.
 const BATCHES: usize = 240;
@@ -33,6 +33,26 @@ const BATCHES: usize = 240;
 const SMALLEST_BATCH: usize = 64 << 10;
 /// While so many runs' chunks are free, no further one is written for a class that has none.
 const FREE_RUNS: usize = 2;
+
+/// Runs of items that wait at least: a pass leaves less than a run at its end.
+const LEAST_RUNS: usize = 4;
+
+/// Bytes of items that wait, in a shard of this much flash and memory: half of a batch.
+fn target(flash_pages: u64, memory: usize) -> usize {
+    let of_batch = (flash_pages as usize * PAGE_SIZE / BATCHES).max(SMALLEST_BATCH);
+    of_batch.min(memory / 8) / 2
+}
+
+/// Pages of a run in a shard of this much flash and memory; `None` if it is too small for sorted
+/// records.
+pub(super) fn run_pages(flash_pages: u64, memory: usize) -> Option<u64> {
+    let target = target(flash_pages, memory);
+    let runs = (1..=RUN_PAGES).rev().filter(|n| n.is_power_of_two());
+    let fitting = runs
+        .into_iter()
+        .find(|n| LEAST_RUNS * n * PAGE_SIZE <= target);
+    fitting.filter(|_| flash_pages > 0).map(|n| n as u64)
+}
 
 /// Where the cursor is.
 #[derive(Debug, Default)]
@@ -70,25 +90,15 @@ struct Placed {
 }
 
 impl Shard {
-    /// Prepares for sorted records, if the shard is large enough and wants them.
-    pub(super) fn begin_sorting(&mut self) -> Result<(), OpenError> {
-        let pages: u64 = self.flash.logs().iter().map(|log| log.pages()).sum();
-        let of_batch = (pages as usize * PAGE_SIZE / BATCHES).max(SMALLEST_BATCH);
-        // Half of them wait at a time.
-        let target = of_batch.min(self.dram.memory() / 8) / 2;
-        let runs = (1..=RUN_PAGES).rev().filter(|n| n.is_power_of_two());
-        // A pass leaves less than a run at its end.
-        let run_pages = runs.into_iter().find(|n| 4 * n * PAGE_SIZE <= target);
-        let Some(run_pages) = run_pages.filter(|_| self.config.sort_small && !self.keeps_all())
-        else {
-            return Ok(());
-        };
-        let bytes = Runs::bytes_for(pages, run_pages as u64);
-        let entries = AlignedBuf::try_new(bytes.div_ceil(PAGE_SIZE))
-            .map_err(|e| OpenError::new(format!("cannot map the index of small records: {e}")))?;
-        self.index.sort(entries, run_pages as u64);
-        self.dram.gather_leaving(target, self.config.hash_seed);
-        Ok(())
+    /// Lets small items wait for others, if there may be sorted records.
+    pub(super) fn begin_sorting(&mut self) {
+        if let Some(sorted) = self.index.sorted() {
+            let pages = self.flash.logs().iter().map(|log| log.pages()).sum();
+            let target = target(pages, self.dram.memory());
+            // A restored shard may have longer runs than it would begin with.
+            let target = target.max(LEAST_RUNS * sorted.run_pages() as usize * PAGE_SIZE);
+            self.dram.gather_leaving(target, self.config.hash_seed);
+        }
     }
 
     /// A chunk of this class that was free was given out: a victim of the class waits in the place

@@ -69,8 +69,13 @@ pub fn key_of(n: u64) -> Vec<u8> {
 }
 
 pub fn config(memory: usize, flash_pages: u64) -> ShardConfig {
-    config_of(memory, flash_pages, PolicyKind::S3Fifo, 1)
+    ShardConfig {
+        sort_small: false,
+        ..config_of(memory, flash_pages, PolicyKind::S3Fifo, 1)
+    }
 }
+
+/// A configuration of a run; odd seeds sort small items.
 
 pub fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64) -> ShardConfig {
     let flash = if flash_pages == 0 {
@@ -102,7 +107,7 @@ pub fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64)
             budget: None,
         },
         promote_after: 2,
-        sort_small: false,
+        sort_small: seed % 2 == 1,
         upload_over: 64 << 10,
         upload_bytes: 256 << 10,
         reinsert: true,
@@ -761,8 +766,7 @@ fn fills_flash_but_not_wholly(seed: u64) {
 #[test]
 fn reclaim_never_rests() {
     for seed in seeds(3_000_000, 4) {
-        let mut config = config_of(2 << 20, 4 << 20 >> 12, PolicyKind::S3Fifo, seed);
-        config.sort_small = seed % 2 == 1;
+        let config = config_of(2 << 20, 4 << 20 >> 12, PolicyKind::S3Fifo, seed);
         let mut run = Run::new(config, 4000, 100_000, seed);
         run.steps(100_000);
         run.drain();
@@ -780,8 +784,7 @@ fn reclaim_never_rests() {
 #[test]
 fn errors_torn_writes_and_flipped_bits_are_misses() {
     for seed in seeds(4_000_000, 4) {
-        let mut config = config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed);
-        config.sort_small = seed % 2 == 1;
+        let config = config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed);
         let mut run = Run::new(config, 3000, 100_000, seed);
         run.one_size = [None, Some(2100)][seed as usize % 2];
         run.queue.fail_one_in = 50;

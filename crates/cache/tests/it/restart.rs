@@ -22,7 +22,7 @@ use crate::model::{Entry, FRAMES, Run, config_of, key_of, policy_of, seeds};
 use crate::queue::MemoryQueue;
 use crate::stream::whole;
 
-const PARTS: [&str; 3] = ["state", "index", "items"];
+const PARTS: [&str; 4] = ["state", "index", "sorted", "items"];
 
 /// Where a test keeps shared memory; removed at its end.
 struct DataDir {
@@ -75,6 +75,7 @@ impl DataDir {
         SharedFiles {
             state: open("state"),
             index: open("index"),
+            sorted: open("sorted"),
             items: open("items"),
         }
     }
@@ -404,6 +405,51 @@ fn a_kill_costs_what_was_not_on_the_device() {
         r.kept_most();
         assert!(r.run.misses <= r.run.hits, "seed {seed}");
     }
+}
+
+/// Kills and stops of a shard whose items are nearly all sorted, in tables of few slots. Regions are
+/// reclaimed all the time, so tables end and begin within the commands that are killed.
+#[test]
+fn sorted_items_come_back() {
+    let (mut on_flash, mut found) = (0, 0);
+    for seed in seeds(6_450_000, 4) {
+        let mut config = config_of(5 << 19, 3 << 20 >> 12, policy_of(seed), seed);
+        config.sort_small = true;
+        let mut r = Restarts::new(config, 30_000, 60_000, seed);
+        (r.run.small, r.run.large) = (true, 0);
+        let mut sorted = 0;
+        for round in 0..24 {
+            r.run.steps(60_000);
+            let before = r.run.shard.stats();
+            sorted += before.sorted_items;
+            let kept = r.kept;
+            match round % 6 {
+                0 if cfg!(debug_assertions) => r.kill_while_coming_back(),
+                1 if cfg!(debug_assertions) => r.kill_while_stopping(true),
+                2 => {
+                    let (model, lost, drops) = (r.run.model.clone(), r.lost, r.run.drops());
+                    let recovered = r.restart(true, |_, _| {});
+                    assert_eq!((recovered.damaged, recovered.lost), (0, 0), "seed {seed}");
+                    r.read_all(&model);
+                    let lost = r.lost - lost;
+                    assert!(
+                        lost <= drops + recovered.dropped,
+                        "seed {seed}: {lost} lost"
+                    );
+                }
+                3 => {
+                    r.kill(false);
+                    on_flash += before.flash_items;
+                    found += r.kept - kept;
+                }
+                _ => r.kill(cfg!(debug_assertions)),
+            }
+        }
+        assert!(sorted > 50_000, "{sorted}");
+    }
+    // The others were in write buffers, which are a sixth of this flash, or more, since `flush_all`
+    // empties it now and then.
+    assert!(found * 2 > on_flash, "{found} of {on_flash}");
 }
 
 /// Kills of a server whose items have one size, so that records cross from page to page, also from
@@ -943,7 +989,7 @@ fn a_set_that_replaces_moves_no_slot() {
     if !stores_are_observed() {
         return;
     }
-    let config = config_of(2 << 20, 8 << 20 >> 12, PolicyKind::Lru, 1);
+    let config = config_of(2 << 20, 8 << 20 >> 12, PolicyKind::Lru, 2);
     let mut r = Restarts::new(config, 1500, 1000, 1);
     r.steps(3000);
     let stores = Arc::new(AtomicU64::new(0));

@@ -75,7 +75,7 @@ fn no_step_empties_a_page() {
         (128 << 20 >> 12, false),
         (1024 << 20 >> 12, true),
     ] {
-        let config = config_of(38 << 20, flash, PolicyKind::S3Fifo, 1);
+        let config = config_of(38 << 20, flash, PolicyKind::S3Fifo, 2);
         let mut s = Steps::new(ShardConfig { no_evict, ..config });
         let mut n = 0;
         for len in [100, 150, 100, 3000, 60, 100, 700] {

@@ -43,7 +43,8 @@ pub use checks::{check_unlabelled, label_as_free, reinit_option};
 
 /// CAS values reserved at a time: at ten million a second, they last more than an hour.
 const RESERVE: u64 = 1 << 36;
-const PARTS: [&str; 3] = ["state", "index", "items"];
+const PARTS: [&str; 4] = ["state", "index", SORTED, "items"];
+const SORTED: &str = "sorted";
 
 #[derive(Debug)]
 pub struct DataDir {
@@ -295,7 +296,12 @@ impl DataDir {
         let mut files = Vec::new();
         if matches!(origin, RestoreFrom::Kept) {
             for part in PARTS {
-                files.extend(SharedFile::open(&path(part)).map_err(|e| e.to_string())?);
+                let there = SharedFile::open(&path(part));
+                files.extend(there.map_err(|e| e.to_string())?);
+                // An earlier senko sorted nothing, and left three parts.
+                if files.len() == 2 && part == SORTED {
+                    files.push(SharedFile::create(&path(part)).map_err(|e| e.to_string())?);
+                }
             }
             if files.len() < PARTS.len() {
                 files.clear();
@@ -307,8 +313,8 @@ impl DataDir {
                 files.push(SharedFile::create(&path(part)).map_err(|e| e.to_string())?);
             }
         }
-        let [state, index, items] = <[SharedFile; 3]>::try_from(files)
-            .map_err(|_| "a shard has three parts of memory".to_owned())?;
+        let [state, index, sorted, items] = <[SharedFile; 4]>::try_from(files)
+            .map_err(|_| "a shard has four parts of memory".to_owned())?;
         Ok(Restore {
             id: block.id,
             opened: block.opened + 1,
@@ -316,6 +322,7 @@ impl DataDir {
             files: SharedFiles {
                 state,
                 index,
+                sorted,
                 items,
             },
             origin,

@@ -24,13 +24,16 @@
 //! - RUNS-3: word 0 is stored last, and its check covers the others.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use senko_io::AlignedBuf;
-use senko_io::le::u64_at;
+use senko_io::Words;
+
+use super::ledger::Ledger;
 
 /// The most pages of a run.
 pub(crate) const RUN_PAGES: usize = 16;
-const ENTRY: usize = 48;
+/// Words of an entry.
+pub(super) const ENTRY_WORDS: usize = 6;
 const CHECK_BITS: u32 = 16;
 const LAP_SHIFT: u32 = RUN_PAGES.ilog2();
 
@@ -98,7 +101,10 @@ struct Batch {
 /// The runs of a shard.
 #[derive(Debug)]
 pub(crate) struct Runs {
-    entries: AlignedBuf,
+    /// The entries are words from `at` on.
+    words: Arc<Words>,
+    at: usize,
+    entries: usize,
     /// Pages of a run: a power of two, at most [`RUN_PAGES`].
     run_pages: u64,
     /// Oldest first.
@@ -116,36 +122,72 @@ pub(crate) struct Run {
 }
 
 impl Runs {
-    /// Bytes of the entries for this many pages of flash.
-    pub fn bytes_for(flash_pages: u64, run_pages: u64) -> usize {
-        flash_pages.div_ceil(run_pages) as usize * ENTRY
+    /// The runs that the words name. Those that do not hold what was written are forgotten.
+    pub fn of(ledger: &Ledger, mut holds: impl FnMut(&Run) -> bool) -> Runs {
+        let (words, at) = ledger.of_runs();
+        let mut runs = Runs {
+            words,
+            at,
+            entries: ledger.extent().runs(),
+            run_pages: ledger.extent().run_pages,
+            batches: VecDeque::new(),
+        };
+        let mut all = Vec::new();
+        for n in 0..runs.entries as u32 {
+            match runs.run(n) {
+                Some(run) if holds(&run) => {
+                    all.push((run.batch, run.starts.from, n));
+                }
+                _ => runs.forget(n),
+            }
+        }
+        all.sort_unstable();
+        for (batch, _, n) in all {
+            runs.enter(batch, n);
+        }
+        runs
     }
 
-    /// No runs. The memory is zero, and has [`Runs::bytes_for`] bytes or more.
-    pub fn new(entries: AlignedBuf, run_pages: u64) -> Runs {
-        debug_assert!(run_pages.is_power_of_two() && run_pages <= RUN_PAGES as u64);
-        Runs {
-            entries,
-            run_pages,
-            batches: VecDeque::new(),
+    /// All runs, as the numbers and the words of their entries.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, [u64; ENTRY_WORDS])> {
+        let numbers = self.batches.iter().flat_map(|batch| &batch.runs);
+        numbers.map(|&n| (n, self.entry(n)))
+    }
+
+    /// Adds a run by its entry, for [`Runs::of`]. False if there is no such entry.
+    pub fn put_entry(&self, n: u32, entry: [u64; ENTRY_WORDS]) -> bool {
+        let fits = (n as usize) < self.entries;
+        if fits {
+            self.set_entry(n, entry);
         }
+        fits
     }
 
     /// Adds a run. It comes after its batch's other runs, and after all of an older batch.
     pub fn add(&mut self, run: &Run) {
         let n = self.entry_of(run.page);
-        let mut words = [0; ENTRY / 8];
+        let mut words = [0; ENTRY_WORDS];
         words[1] = u64::from(run.batch) << 32 | u64::from(run.starts.from);
         for (n, &half) in run.starts.of.iter().chain([&run.starts.shift]).enumerate() {
             words[2 + n / 4] |= u64::from(half) << (n % 4 * 16);
         }
         let value = run.lap << LAP_SHIFT | (run.page % self.run_pages);
         words[0] = value << CHECK_BITS | check(n, value, &words[1..]);
-        self.forget(n);
-        for (nth, word) in words.into_iter().enumerate().rev() {
-            self.entries.set_word(n as usize * ENTRY + nth * 8, word);
-        }
+        self.set_entry(n, words);
         self.enter(run.batch, n);
+    }
+
+    fn at(&self, n: u32) -> usize {
+        self.at + n as usize * ENTRY_WORDS
+    }
+    fn entry(&self, n: u32) -> [u64; ENTRY_WORDS] {
+        std::array::from_fn(|nth| self.words.get(self.at(n) + nth))
+    }
+    fn set_entry(&self, n: u32, entry: [u64; ENTRY_WORDS]) {
+        self.forget(n);
+        for (nth, word) in entry.into_iter().enumerate().rev() {
+            self.words.set(self.at(n) + nth, word);
+        }
     }
 
     fn enter(&mut self, batch: u32, n: u32) {
@@ -158,17 +200,18 @@ impl Runs {
         }
     }
 
-    fn forget(&mut self, n: u32) {
-        let at = n as usize * ENTRY;
-        if u64_at(&self.entries[at..], 0) != 0 {
-            self.entries.set_word(at, 0);
+    fn forget(&self, n: u32) {
+        if self.words.get(self.at(n)) != 0 {
+            self.words.set(self.at(n), 0);
         }
     }
 
     /// The run of an entry, if there is one.
     fn run(&self, n: u32) -> Option<Run> {
-        let bytes = self.entries.get(n as usize * ENTRY..)?.get(..ENTRY)?;
-        let words: [u64; ENTRY / 8] = std::array::from_fn(|n| u64_at(bytes, n * 8));
+        if n as usize >= self.entries {
+            return None;
+        }
+        let words = self.entry(n);
         let value = words[0] >> CHECK_BITS;
         if words[0] & ((1 << CHECK_BITS) - 1) != check(n, value, &words[1..]) {
             return None;
@@ -197,7 +240,7 @@ impl Runs {
     }
 
     fn first_of(&self, n: u32) -> u32 {
-        u64_at(&self.entries[n as usize * ENTRY..], 8) as u32
+        self.words.get(self.at(n) + 1) as u32
     }
 
     /// The batch of the run that has written this page in this lap.
@@ -255,6 +298,11 @@ impl Runs {
         (page / self.run_pages) as u32
     }
 
+    /// The newest batch that has runs.
+    pub fn newest(&self) -> Option<u32> {
+        Some(self.batches.back()?.number)
+    }
+
     /// Pages of a run.
     pub fn run_pages(&self) -> u64 {
         self.run_pages
@@ -262,7 +310,7 @@ impl Runs {
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        for n in 0..(self.entries.len() / ENTRY) as u32 {
+        for n in 0..self.entries as u32 {
             self.forget(n);
         }
         self.batches.clear();
@@ -271,7 +319,7 @@ impl Runs {
     /// Bytes of memory that the entries take at most, and the lists of batches.
     pub fn bytes(&self) -> usize {
         let lists: usize = self.batches.iter().map(|b| b.runs.capacity() * 4).sum();
-        self.entries.len() + lists
+        self.entries * ENTRY_WORDS * 8 + lists
     }
 }
 
@@ -288,10 +336,7 @@ mod tests {
     use super::*;
 
     fn runs(pages: u64) -> Runs {
-        Runs::new(
-            AlignedBuf::new(Runs::bytes_for(pages, 16).div_ceil(4096)),
-            16,
-        )
+        Runs::of(&Ledger::for_tests(pages, 16), |_| true)
     }
 
     /// Batches of records with random prefixes, in a log of four regions. Every record is found in
@@ -383,12 +428,12 @@ mod tests {
         };
         runs.add(&run);
         assert_eq!(runs.run(1), Some(run));
-        for bit in 0..ENTRY * 8 {
-            let at = ENTRY + bit / 64 * 8;
-            let word = u64_at(&runs.entries[at..], 0);
-            runs.entries.set_word(at, word ^ 1 << (bit % 64));
+        for bit in 0..ENTRY_WORDS * 64 {
+            let at = runs.at(1) + bit / 64;
+            let word = runs.words.get(at);
+            runs.words.set(at, word ^ 1 << (bit % 64));
             assert_eq!(runs.run(1), None, "bit {bit}");
-            runs.entries.set_word(at, word);
+            runs.words.set(at, word);
         }
         assert_eq!(runs.run(0), None);
     }

@@ -21,6 +21,7 @@
 
 use senko_io::le::u64_at;
 
+use super::ledger::{Directory, KeptTable, Range};
 use crate::arena::{Arena, Handle, SEGMENT_LINES};
 
 const SLOT_BITS: u32 = 21;
@@ -90,22 +91,124 @@ pub(super) struct Table {
     /// The size class of a segment.
     step: usize,
     slots: u64,
+    /// Where the segments are named.
+    range: Range,
 }
 
 impl Table {
-    /// A table for about this many records. It has no memory yet.
-    pub fn new(lines: &Arena, records: u64) -> Table {
+    /// A table for about this many records, from this batch on. It has no memory yet. `None` if
+    /// there are too many tables.
+    pub fn new(
+        lines: &Arena,
+        directory: &mut Directory,
+        first: u32,
+        records: u64,
+    ) -> Option<Table> {
         let needed = (records * 100).div_ceil(FULL_PERCENT * BUCKET_SLOTS).max(1) * 2;
         // Segments of all tables have the same size, so that they share pages.
         let most = MOST_LINES.min(lines.page_bytes() / 64) as u64;
         let segments = needed.div_ceil(most);
         let of_each = needed.min(most);
         let step = SEGMENT_LINES.partition_point(|&n| u64::from(n) < of_each || n % 2 == 1);
-        Table {
-            segments: vec![0; segments as usize],
+        Table::empty(directory, first, step, segments as usize)
+    }
+
+    /// A table with segments of this size class, which have no memory yet.
+    pub fn empty(
+        directory: &mut Directory,
+        first: u32,
+        step: usize,
+        segments: usize,
+    ) -> Option<Table> {
+        Some(Table {
+            segments: vec![0; segments],
             step,
             slots: 0,
+            range: directory.add(first, step, segments)?,
+        })
+    }
+
+    /// A table that another process left, and the newest batch in it.
+    pub fn kept(lines: &Arena, kept: KeptTable) -> (Table, u32) {
+        let mut table = Table {
+            segments: kept.chunks,
+            step: kept.step,
+            slots: 0,
+            range: kept.range,
+        };
+        let newest = (0..table.segments.len()).map(|n| table.count(lines, n));
+        let newest = newest.max().unwrap_or(0);
+        (table, newest)
+    }
+
+    /// Whether segments of a table can have this size class.
+    pub fn takes(lines: &Arena, step: usize) -> bool {
+        step < lines.classes().len() && SEGMENT_LINES[step].is_multiple_of(BUCKET_LINES as u16)
+    }
+
+    /// Counts the slots of a segment, and returns the newest batch in it.
+    fn count(&mut self, lines: &Arena, segment: usize) -> u32 {
+        let (mut newest, mut slots) = (0, 0);
+        let bytes = self.segment_bytes(lines, segment).unwrap_or(&[]);
+        for word in bytes.chunks_exact(8).map(|bytes| u64_at(bytes, 0)) {
+            for nth in 0..SLOTS_OF_WORD {
+                let batch = (word >> (nth * SLOT_BITS) & SLOT_MASK) >> BATCH_SHIFT;
+                slots += u64::from(batch != 0);
+                newest = newest.max(batch as u32);
+            }
         }
+        self.slots += slots;
+        newest
+    }
+
+    /// The size class of its segments.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_len(&self) -> usize {
+        usize::from(SEGMENT_LINES[self.step]) * LINE_BYTES
+    }
+
+    /// The bytes of a segment, if it has memory.
+    pub fn segment_bytes<'a>(&self, lines: &'a Arena, segment: usize) -> Option<&'a [u8]> {
+        let chunk = self.segments[segment];
+        (chunk != 0).then(|| lines.bytes(chunk, 0, self.segment_len()))
+    }
+
+    /// Gives a segment its bytes, which are as [`Table::segment_bytes`] told them. `None` if there
+    /// is no memory.
+    pub fn load(
+        &mut self,
+        lines: &mut Arena,
+        directory: &Directory,
+        segment: usize,
+        bytes: &[u8],
+    ) -> Option<()> {
+        self.give_memory(lines, directory, segment)?;
+        let chunk = self.segments[segment];
+        for (n, word) in bytes.chunks_exact(8).enumerate() {
+            lines.set_word(chunk, n * 8, u64_at(word, 0));
+        }
+        self.count(lines, segment);
+        Some(())
+    }
+
+    /// Takes memory for a segment that has none, and names it.
+    fn give_memory(
+        &mut self,
+        lines: &mut Arena,
+        directory: &Directory,
+        segment: usize,
+    ) -> Option<()> {
+        let chunk = lines.alloc(self.step)?;
+        for at in (0..self.segment_len()).step_by(8) {
+            lines.set_word(chunk, at, 0);
+        }
+        directory.place(self.range, segment, chunk);
+        self.segments[segment] = chunk;
+        Some(())
     }
 
     fn buckets_of_segment(&self) -> u64 {
@@ -176,18 +279,20 @@ impl Table {
     }
 
     /// Enters a slot; false if its bucket is full, or there is no memory for its segment.
-    pub fn insert(&mut self, lines: &mut Arena, hash: u64, batch: u32, hot: u8) -> bool {
+    pub fn insert(
+        &mut self,
+        lines: &mut Arena,
+        directory: &Directory,
+        hash: u64,
+        (batch, hot): (u32, u8),
+    ) -> bool {
         debug_assert!((1..=MOST_BATCHES).contains(&batch));
         debug_assert_eq!(self.of_batch(lines, hash, batch), None, "TABLE-2");
         let home = self.home(hash);
-        if self.segments[home.segment] == 0 {
-            let Some(chunk) = lines.alloc(self.step) else {
-                return false;
-            };
-            for at in (0..usize::from(SEGMENT_LINES[self.step]) * 64).step_by(8) {
-                lines.set_word(chunk, at, 0);
-            }
-            self.segments[home.segment] = chunk;
+        if self.segments[home.segment] == 0
+            && self.give_memory(lines, directory, home.segment).is_none()
+        {
+            return false;
         }
         let chunk = self.segments[home.segment];
         let slot = u64::from(batch) << BATCH_SHIFT | u64::from(hot.min(3)) << HOT_SHIFT;

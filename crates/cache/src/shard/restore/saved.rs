@@ -49,6 +49,8 @@ pub(crate) struct Head {
     pub steps: Vec<u8>,
     /// Items of DRAM that the stop saved, without those that are on flash too.
     pub only_dram: u64,
+    /// Whether sorted records follow behind the segments.
+    pub has_sorted: bool,
 }
 
 /// Fills in the head of a file: all fields except those that [`seal`] writes.
@@ -87,6 +89,7 @@ impl Head {
         put(&mut head, 64, &(belongs.logs as u32).to_le_bytes());
         put(&mut head, 68, &(belongs.regions as u32).to_le_bytes());
         put(&mut head, 72, &self.only_dram.to_le_bytes());
+        put(&mut head, 80, &u32::from(self.has_sorted).to_le_bytes());
         seal(&mut head, INDEX_MAGIC);
         out.write_all(&head)?;
         let mut table = Vec::new();
@@ -160,6 +163,7 @@ impl Head {
             marks,
             steps: table[len - shape.segments()..len].to_vec(),
             only_dram: u64_at(&head, 72),
+            has_sorted: u32_at(&head, 80) == 1,
         })
     }
 
@@ -197,7 +201,6 @@ impl Head {
                 index.mend(n, kept, &mut new);
             }
         }
-        recovered.flash_items = index.slots();
     }
 }
 
@@ -416,6 +419,7 @@ impl Shard {
             marks: logs.iter().map(Log::mark).collect(),
             steps: (0..index.segments()).map(|n| index.step_of(n)).collect(),
             only_dram: items.only_dram(),
+            has_sorted: index.sorted().is_some(),
         };
         head.write(out, &belongs, stop)?;
         for n in 0..index.segments() {
@@ -423,7 +427,8 @@ impl Shard {
             out.write_all(bytes)?;
             out.write_all(&segment_crc(n, bytes).to_le_bytes())?;
         }
-        Ok(index.slots())
+        index.save_sorted(out)?;
+        Ok(index.flash_slots())
     }
 
     /// Loads the items of a clean stop, as far as there is memory.
@@ -503,7 +508,7 @@ pub fn fuzz_saved(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
     };
-    let shape = Shape::plan(256, 1 << 20);
+    let shape = Shape::plan(256, 1 << 20, false);
     let plan = Sizes {
         belongs: Belongs {
             id: 1,
@@ -517,6 +522,7 @@ pub fn fuzz_saved(data: &[u8]) {
         memory: 1 << 20,
         item_pages: 16,
         now: 0,
+        sorted: None,
     };
     let mut bytes = data.to_vec();
     if first & 1 == 1 && bytes.len() >= HEAD {

@@ -227,7 +227,7 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     let used = data_dir.block().cas_reserved;
     drop(data_dir);
     let before = memory();
-    assert_eq!(before.len(), 4, "{before:?}");
+    assert_eq!(before.len(), 5, "{before:?}");
     settings.reinit = true;
     let refused = DataDir::open(&data, &settings, &files).unwrap();
     assert_ne!(refused.block().id, id);
