@@ -22,6 +22,7 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
         (options.stream_over.is_some(), "--stream-over"),
         (options.stall.is_some(), "--stall"),
         (options.no_reinsert == Some(true), "--no-reinsert"),
+        (options.sort_small == Some(true), "--sort-small"),
         (options.discard == Some(true), "--discard"),
         (options.spin_us.is_some(), "--spin-us"),
         (options.flash_rated_writes.is_some(), "--flash-rated-writes"),
@@ -33,6 +34,7 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
         (options.admission.is_some(), "--admission"),
         (options.stream_over.is_some(), "--stream-over"),
         (options.no_reinsert == Some(true), "--no-reinsert"),
+        (options.sort_small == Some(true), "--sort-small"),
     ] {
         pair(given, option, no_evict && !no_flash, "with -M");
     }

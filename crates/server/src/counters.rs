@@ -163,6 +163,7 @@ counters! {
     FLASH(n):
     "dram_items" = n.cache.dram_items;
     "flash_items" = n.cache.flash_items;
+    "flash_items_sorted" = n.cache.sorted_now;
     "flash_bytes" = n.cache.flash_bytes;
     "flash_capacity" = n.cache.flash_capacity;
     "flash_index_bytes" = n.cache.index_bytes;
@@ -180,6 +181,11 @@ counters! {
         => "senko_flash_promotions_total" "Items brought back to DRAM.";
     "flash_demotions" = n.cache.demotions
         => "senko_flash_demotions_total" "Items written to flash when they left DRAM.";
+    "flash_demotions_sorted" = n.cache.sorted_items
+        => "senko_flash_demotions_sorted_total"
+        "Of these, small items written in the order of their hashes.";
+    "flash_sorted_runs" = n.cache.sorted_runs
+        => "senko_flash_sorted_runs_total" "Writes of sixteen pages of such items.";
     "flash_demotions_clean" = n.cache.demotions_clean
         => "senko_flash_demotions_clean_total"
         "Items that left DRAM while their flash copy was valid.";

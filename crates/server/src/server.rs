@@ -585,7 +585,7 @@ fn shard_config(
         policy: settings.policy,
         admission: Tuning::of(settings).now().share(plan.shards),
         promote_after: settings.promote_after,
-        sort_small: false,
+        sort_small: settings.sort_small,
         upload_over: settings.stream_over,
         upload_bytes: plan.upload_bytes,
         reinsert: settings.reinsert,

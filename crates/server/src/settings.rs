@@ -214,6 +214,8 @@ pub struct Settings {
     pub stream_over: usize,
     /// Reinsert items with hits.
     pub reinsert: bool,
+    /// Small items go to flash in the order of their hashes.
+    pub sort_small: bool,
     /// How long a worker polls for the end of a flash read before it sleeps, if polling usually
     /// succeeds.
     pub spin: Duration,
@@ -343,6 +345,7 @@ impl Default for Settings {
             promote_after: 2,
             stream_over: 64 << 10,
             reinsert: true,
+            sort_small: false,
             spin: Duration::from_micros(20),
             io: BackendChoice::Auto,
             trace: None,

@@ -630,6 +630,7 @@ fn gauges_only(stats: &CacheStats) -> CacheStats {
     gauges.dram_bytes = stats.dram_bytes;
     gauges.dram_limit = stats.dram_limit;
     gauges.flash_items = stats.flash_items;
+    gauges.sorted_now = stats.sorted_now;
     gauges.flash_bytes = stats.flash_bytes;
     gauges.flash_capacity = stats.flash_capacity;
     gauges.index_bytes = stats.index_bytes;

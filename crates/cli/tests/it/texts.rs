@@ -73,6 +73,7 @@ fn help_has_examples() {
         "--flash-write-budget",
         "--promote-after",
         "--no-reinsert",
+        "--sort-small",
         "--io",
         "--trace",
         "--discard",

@@ -219,6 +219,9 @@ fn tiers(text: &mut Text, sums: &Sums) {
         gauges "senko_capacity_bytes" ["tier"]: "Bytes that a tier has for items."
             = &both(cache.dram_limit, cache.flash_capacity);
         gauge "senko_index_bytes": "DRAM that the index takes." = cache.index_bytes;
+        gauge "senko_flash_items_sorted":
+            "Of the items on flash, small ones that take about 4 bytes of the index each."
+            = cache.sorted_now;
         gauge "senko_dram_age_seconds": "Seconds since the oldest item in DRAM was used."
             = sums.dram_age;
         counters "senko_gets_total" ["tier"]:

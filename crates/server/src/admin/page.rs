@@ -220,6 +220,11 @@ fn tiers(page: &mut Page, sums: &Sums, history: &History) {
             cache.flash_items.to_string(),
         ],
         [
+            "sorted".to_owned(),
+            "–".to_owned(),
+            cache.sorted_now.to_string(),
+        ],
+        [
             "used".to_owned(),
             size(cache.dram_bytes),
             size(cache.flash_bytes),

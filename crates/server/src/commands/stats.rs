@@ -458,6 +458,7 @@ fn settings(ctx: &mut Ctx<'_, impl Queue>, sink: &mut Sink<'_>) {
     sink.stat("senko_flash_write_budget", tuned.budget());
     sink.stat("senko_promote_after", tuned.promote_after);
     sink.stat("senko_reinsert", yes(set.reinsert));
+    sink.stat("senko_sort", yes(set.sort_small));
     sink.stat("senko_spin_us", set.spin.as_micros());
 }
 

@@ -142,6 +142,7 @@ fn run(run_settings: RunSettings) -> usize {
             PolicyKind::S3Fifo
         };
         settings.promote_after = 1 + (run_settings.seed % 3) as u8;
+        settings.sort_small = run_settings.seed % 2 == 1;
     });
     let mut world = World {
         run_settings,

@@ -2,6 +2,7 @@
 //! One connection: sends a batch in bursts and pieces, reads the replies at the same time, and
 //! checks them.
 
+use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,8 @@ pub struct Peer {
     pub commands: usize,
     /// A copy of the world's, and its version.
     flushes: (usize, Vec<Flush>),
+    /// The last commands for each own key, with their replies.
+    said: HashMap<usize, VecDeque<String>>,
     /// Events of silent commands wait for the next reply's time.
     pub silent: usize,
 }
@@ -63,6 +66,7 @@ impl Peer {
             rng: Rng::new(seed | 1),
             commands: 0,
             flushes: (0, Vec::new()),
+            said: HashMap::new(),
             silent: 0,
         }
     }
@@ -219,17 +223,21 @@ impl Peer {
         reply: &Reply,
         span: Span,
     ) {
+        let told = format!(
+            "round {} connection {} now {} {span:?}: {} {:?}\n   {}",
+            round.number,
+            self.view.number,
+            round.now,
+            wire::short(act),
+            command.form,
+            wire::head_of(reply)
+        );
         if world.trace == Some(key) {
-            eprintln!(
-                "round {} connection {} now {} {span:?}: {} {:?}\n   {}",
-                round.number,
-                self.view.number,
-                round.now,
-                wire::short(act),
-                command.form,
-                wire::head_of(reply)
-            );
+            eprintln!("{told}");
         }
+        let said = self.said.entry(key).or_default();
+        said.truncate(7);
+        said.push_front(told);
         let flushed = match world.layout.what(key) {
             Use::Own => self.flushed(world, key - self.view.number * world.layout.own, span),
             _ => Flushed::No,
@@ -243,7 +251,7 @@ impl Peer {
         let found = (span, flushed);
         if let Err(why) = (self.view).check(&world.layout, &at, (key, act), reply, found) {
             panic!(
-                "{:?} round {} connection {} now {}: key {:?}: {} {:?}\n {why}",
+                "{:?} round {} connection {} now {}: key {:?}: {} {:?}\n {why}\n{}",
                 world.run_settings,
                 round.number,
                 self.view.number,
@@ -251,6 +259,12 @@ impl Peer {
                 wire::show(at.key),
                 wire::short(act),
                 command.form,
+                self.said[&key]
+                    .iter()
+                    .rev()
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join("\n"),
             );
         }
     }
