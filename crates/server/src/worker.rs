@@ -171,6 +171,18 @@ struct Core {
 }
 
 impl Core {
+    /// Sets the shards' clock. The second is stored for a later server before any answer depends on
+    /// it (RESTART-9).
+    fn read_clock(&mut self, timers: &mut Timers) -> u64 {
+        let now_ms = self.shared.clock.now_ms();
+        self.shard.set_now(now_ms);
+        let second = self.shard.now();
+        if timers.is_new(second) {
+            self.shared.note_second(second);
+        }
+        now_ms
+    }
+
     #[inline]
     fn ctx<'a>(
         &'a mut self,
@@ -320,9 +332,7 @@ impl Worker {
                 TICK
             };
             self.core.poll(timeout, &mut events)?;
-            self.now_ms = self.core.shared.clock.now_ms();
-            self.core.shard.set_now(self.now_ms);
-            self.note_second();
+            self.now_ms = self.core.read_clock(&mut self.timers);
             let now = Instant::now();
             let core = &mut self.core;
             core.meter.begin_round(&mut core.work.waited, now);
@@ -340,14 +350,6 @@ impl Worker {
         self.core.outbox.flush();
         self.finish_disk()?;
         self.save_shards()
-    }
-
-    /// The second is stored for a later server before any answer depends on it (RESTART-9).
-    fn note_second(&mut self) {
-        let second = self.core.shard.now();
-        if self.timers.is_new(second) {
-            self.core.shared.note_second(second);
-        }
     }
 
     /// Tells the shards how long this thread has been running. A long round was not the devices'

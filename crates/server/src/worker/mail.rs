@@ -16,6 +16,10 @@ impl Worker {
     pub(super) fn read_mail(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
         self.core.outbox.mesh().take(self.index, &mut mail);
+        if mail.iter().any(|m| matches!(m, Message::Commands { .. })) {
+            // These may be younger than the round, and an item may have expired before they came.
+            self.now_ms = self.core.read_clock(&mut self.timers);
+        }
         self.coming.clear();
         for message in &mail {
             if let Message::Commands { bytes, .. } = message {
