@@ -182,11 +182,11 @@ impl Dram {
         self.items += 1;
         self.item_bytes += self.arena.item_bytes(item) as u64;
     }
-    /// Counts an item, which has a slot now, and lets it leave next.
-    pub fn link_leaving(&mut self, item: Handle) {
+    /// Counts an item of a region that is reclaimed, which has a slot now, and lets it leave next.
+    pub fn link_taken_back(&mut self, item: Handle) {
         self.arena.set_linked(item, true);
         let leaving = self.leaving.as_mut().expect("items wait for others");
-        leaving.push(&mut self.arena, item);
+        leaving.push_taken_back(&mut self.arena, item);
         self.items += 1;
         self.item_bytes += self.arena.item_bytes(item) as u64;
     }

@@ -17,6 +17,8 @@ use crate::key::{HashSeed, Key};
 pub(crate) const SMALL: usize = 1024;
 /// The policy's byte in an item that waits here. No policy has this bit.
 const LEAVING: u8 = 1 << 7;
+/// Beside it: the item came from a region of flash that was reclaimed.
+const TAKEN_BACK: u8 = 1 << 6;
 /// Bytes of items in a bucket, about.
 const BUCKET: usize = 4096;
 
@@ -82,6 +84,17 @@ impl Leaving {
     /// Whether an item waits here.
     pub fn has(arena: &Arena, item: Handle) -> bool {
         arena.u8(item, NOTE) & LEAVING != 0
+    }
+
+    /// Whether it came from a region of flash that was reclaimed, and waits since.
+    pub fn was_taken_back(arena: &Arena, item: Handle) -> bool {
+        arena.u8(item, NOTE) & TAKEN_BACK != 0 && Leaving::has(arena, item)
+    }
+
+    /// Adds an item of a region that is reclaimed.
+    pub fn push_taken_back(&mut self, arena: &mut Arena, item: Handle) {
+        self.push(arena, item);
+        arena.set_u8(item, NOTE, LEAVING | TAKEN_BACK);
     }
 
     /// Adds an item that is in no other queue.

@@ -9,6 +9,7 @@
 use senko_io::{PAGE_SIZE, Queue};
 
 use crate::arena::{Handle, LINKED};
+use crate::dram::Leaving;
 use crate::flash::admission::Refusal;
 use crate::flash::log::{NoPlace, Place};
 use crate::flash::open_pages::Sizes;
@@ -93,7 +94,12 @@ impl Shard {
         {
             return self.wait_or_drop(queue, n, item, hash, why);
         }
-        if let Err(refusal) = self.flash.admitter_mut().admit(len, header.fetched()) {
+        // The rule has let an item in that waits.
+        let admitted = match Leaving::has(self.dram.arena(), item) {
+            true => self.flash.admitter_mut().spend(len),
+            false => self.flash.admitter_mut().admit(len, header.fetched()),
+        };
+        if let Err(refusal) = admitted {
             self.refuse(item, hash, refusal);
             return Ok(());
         }
@@ -128,6 +134,8 @@ impl Shard {
             .write_item(queue, n, item, hash, len)
             .expect("room was asked for");
         self.dram.chosen(item, hash);
+        let again = Leaving::was_taken_back(self.dram.arena(), item);
+        self.stats.admitted_bytes += if again { 0 } else { len as u64 };
         let slot = self.index.flash_slot(
             hash,
             self.flash.log(n).place_of(place.position),
@@ -137,7 +145,6 @@ impl Shard {
         );
         self.turn_to_flash(item, hash, slot);
         self.stats.demotions += 1;
-        self.stats.admitted_bytes += len as u64;
     }
 
     /// There is no place on flash now: wait for the device, unless it is stalled.

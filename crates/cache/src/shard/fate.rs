@@ -103,7 +103,7 @@ impl Shard {
             .find_same(hash, slot)
             .expect("the slot was just found");
         self.turn_to_dram(&pos, hash, item);
-        self.dram.link_leaving(item);
+        self.dram.link_taken_back(item);
         self.stats.reinsertions += 1;
         self.stats.reinserted_bytes += header.flash_len() as u64;
         true

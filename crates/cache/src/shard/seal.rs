@@ -269,6 +269,11 @@ impl Shard {
         (records, starts): (&[Placed], Starts),
     ) {
         let bytes = records.iter().map(|r| r.len).sum();
+        let arena = self.dram.arena();
+        let new = records
+            .iter()
+            .filter(|r| !Leaving::was_taken_back(arena, r.item));
+        self.stats.admitted_bytes += new.map(|r| r.len as u64).sum::<u64>();
         let first = self.flash.log_mut(n).place_run(pages, bytes);
         for record in records {
             let position = first + record.page as u64;
@@ -295,7 +300,6 @@ impl Shard {
         self.stats.sorted_runs += 1;
         self.stats.sorted_items += records.len() as u64;
         self.stats.demotions += records.len() as u64;
-        self.stats.admitted_bytes += bytes as u64;
         if self.index.bytes() != before {
             self.dram.index_grew();
             self.share_memory(0);

@@ -427,7 +427,13 @@ fn sorted_items_come_back() {
                 0 if cfg!(debug_assertions) => r.kill_while_coming_back(),
                 1 if cfg!(debug_assertions) => r.kill_while_stopping(true),
                 2 => {
-                    let (model, lost, drops) = (r.run.model.clone(), r.lost, r.run.drops());
+                    // What is there just before is there afterwards.
+                    let drops = r.run.drops();
+                    let model = r.run.model.clone();
+                    r.read_all(&model);
+                    r.run.drain();
+                    let (model, lost) = (r.run.model.clone(), r.lost);
+                    let drops = r.run.drops() - drops;
                     let recovered = r.restart(true, |_, _| {});
                     assert_eq!((recovered.damaged, recovered.lost), (0, 0), "seed {seed}");
                     r.read_all(&model);
