@@ -4,12 +4,9 @@
 
 use std::collections::HashSet;
 
-use senko_ssd::buffer::{self, Leave, Outgoing, Surroundings};
-use senko_ssd::device::{Device, Parts};
-use senko_ssd::ftl;
-use senko_ssd::profile::Profile;
-use senko_ssd::spec::Spec;
-use senko_workload::Rng;
+use senko_ssd::buffer::{Leave, Outgoing, Surroundings};
+
+use crate::util::*;
 
 const SPECS: [&str; 13] = [
     "lru:touch-reads=true",
@@ -156,23 +153,18 @@ fn phases(seed: u64, pages: u32) -> Vec<u32> {
     load
 }
 
-fn small() -> Profile {
-    let mut profile = Profile::find("paper-1gb").unwrap();
-    profile.geometry.blocks = 176;
-    profile.geometry.pages = 32;
-    profile.user_bytes = 128 * 32 * 4096;
-    profile
-}
+/// Logical pages of the drives here.
+const LOGICAL: u32 = 128 * 32;
 
 fn erases(layer: &str, buffer: &str, load: &[u32]) -> (u64, u64) {
     let parts = Parts {
-        ftl: Some(layer.parse().unwrap()),
         buffer: Some(buffer.parse().unwrap()),
         buffer_pages: Some(128),
         untimed: true,
-        ..Parts::default()
+        ..with_layer(layer)
     };
-    let mut device = Device::new(&small(), &parts).unwrap();
+    let profile = small(176, 32, LOGICAL.into());
+    let mut device = Device::new(&profile, &parts).unwrap();
     for page in load {
         device.write(*page, true, 0, 0);
     }
@@ -186,9 +178,8 @@ fn erases(layer: &str, buffer: &str, load: &[u32]) -> (u64, u64) {
 
 #[test]
 fn the_adaptive_buffer_follows_the_phases() {
-    let profile = small();
     for seed in 0..4 {
-        let load = phases(seed, profile.user_pages());
+        let load = phases(seed, LOGICAL);
         for layer in ["bast", "fast", "page"] {
             let fixed = ["lru", "fab", "bplru", "lb-clock", "pud-lru"];
             let fixed = fixed.map(|buffer| erases(layer, buffer, &load).0);
@@ -204,7 +195,7 @@ fn the_adaptive_buffer_follows_the_phases() {
 
 #[test]
 fn the_adaptive_buffer_is_deterministic_and_its_memory_constant() {
-    let load = phases(9, small().user_pages());
+    let load = phases(9, LOGICAL);
     let (once, bytes) = erases("bast", "adaptive", &load);
     assert_eq!(erases("bast", "adaptive", &load), (once, bytes));
     assert_eq!(erases("bast", "adaptive", &load[..100]).1, bytes);
@@ -240,7 +231,7 @@ fn copies_of_the_layer_do_not_grow_with_buffer_and_drive() {
 
 #[test]
 fn the_adaptive_buffer_fits_every_layer() {
-    let load = phases(3, small().user_pages());
+    let load = phases(3, LOGICAL);
     for entry in ftl::ALL {
         let (adaptive, _) = erases(entry.name, "adaptive", &load);
         assert!(adaptive > 0, "{}", entry.name);

@@ -2,15 +2,12 @@
 //! Write buffers, computed by hand: which pages leave, and in which order. Blocks have four pages,
 //! so pages 0 to 3 are block 0, 4 to 7 block 1, and so on.
 
-use senko_ssd::buffer::{self, Buffer, Leave, Outgoing, Surroundings};
-use senko_ssd::spec::Spec;
-use senko_ssd::trace::{Reader, TraceSpec};
-use senko_ssd::{Error, Request};
-
-use crate::util::real;
+use senko_ssd::buffer::{Buffer, Leave, Outgoing, Surroundings};
 
 /// A page that leaves: dirty, or as padding.
 use Leave::{Dirty, Pad};
+
+use crate::util::*;
 
 fn built(spec: &str, capacity: usize) -> Result<(Box<dyn Buffer>, Spec), Error> {
     let around = Surroundings {

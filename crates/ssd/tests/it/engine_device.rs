@@ -4,11 +4,9 @@
 use std::collections::HashMap;
 
 use senko_io::{Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
-use senko_ssd::device::Parts;
-use senko_ssd::drive::Drive;
 use senko_ssd::engine_device::SimulatedDevice;
-use senko_ssd::profile::Profile;
-use senko_workload::Rng;
+
+use crate::util::*;
 
 const TAG: Tag = Tag {
     engine: Engine::Lab,

@@ -5,14 +5,7 @@
 //! The drive was full before, or new; sizes in whole pages; addresses modulo 1 GiB, the ASU
 //! dropped.
 
-use senko_ssd::device::Parts;
-use senko_ssd::drive::{Drive, Load};
-use senko_ssd::profile::Profile;
-use senko_ssd::source::Workload;
-use senko_ssd::spec::Spec;
-use senko_ssd::trace::{Fold, Range, TraceSpec};
-
-use crate::util::real;
+use crate::util::*;
 
 /// The layer's options, the share of the drive that was written before, and erases without the
 /// buffer, with it, and with it once it is drained.

@@ -4,37 +4,19 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use senko_ssd::device::Parts;
-use senko_ssd::drive::{Drive, Load};
-use senko_ssd::geometry::Geometry;
 use senko_ssd::lifetime::Lifetime;
-use senko_ssd::nand::{Cause, Endurance, Nand};
-use senko_ssd::precondition::Precondition;
-use senko_ssd::profile::{Interface, PartialPages, Profile};
-use senko_ssd::report::Report;
-use senko_ssd::source::Workload;
-use senko_ssd::trace::TraceSpec;
-use senko_ssd::{Error, Op, Request};
 
-use crate::util::run;
+use crate::util::*;
 
-const PAGE: u64 = 4096;
 /// A read of the paper's drive: 25 us on the flash, nothing on the bus, 1 us in RAM.
 const READ_NS: u64 = 26_000;
 
 /// The paper's drive with little flash, pages placed freely, no buffer.
 fn profile(interface: Interface) -> Profile {
-    let mut profile = Profile::find("paper-1gb").expect("it is built in");
-    profile.geometry.blocks = 64;
-    profile.geometry.pages = 32;
-    profile.user_bytes = 1024 * PAGE;
-    profile.ftl = "page".to_owned();
-    profile.interface = interface;
-    profile
-}
-
-fn request(op: Op, page: u64, pages: u64) -> Request {
-    Request::new(op, page * PAGE, pages * PAGE)
+    Profile {
+        interface,
+        ..small(64, 32, 1024)
+    }
 }
 
 /// The time to read 480 pages in order, on full drives, with stripes of a page.
@@ -42,7 +24,7 @@ fn reads(interface: Interface, drives: u32, depth: u32) -> u64 {
     let profile = profile(interface);
     let mut drive = Drive::raid0(&profile, &Parts::default(), drives, PAGE).expect("drives");
     drive.precondition(1.0).expect("new flash");
-    let requests = (0..480).map(|page| request(Op::Read, page, 1));
+    let requests = (0..480).map(|page| of_pages(Op::Read, page, 1));
     let report = run(&mut drive, Load::Closed { depth }, requests);
     assert_eq!(report.all.count, 480);
     (report.seconds * 1e9).round() as u64
@@ -71,7 +53,7 @@ fn a_wide_request_is_cut_up() {
     // Pages 1 to 16 with stripes of two: the drives have 4, 4, 4 and 4 of them, one after the
     // other.
     let one = Load::Closed { depth: 1 };
-    let report = run(&mut drive, one, [request(Op::Read, 1, 16)]);
+    let report = run(&mut drive, one, [of_pages(Op::Read, 1, 16)]);
     assert_eq!(report.pages.host_reads, 16);
     assert_eq!((report.seconds * 1e9).round() as u64, 4 * 25_000 + 1000);
     // A flush goes to all drives, and is one request.
@@ -91,7 +73,7 @@ fn every_queue_of_nvme_is_used() {
         profile.geometry.blocks = 4;
         let mut drive = Drive::new(&profile, &Parts::default()).expect("a drive");
         drive.precondition(1.0).expect("new flash");
-        let requests = (0..512).map(|page| request(Op::Read, page, 1));
+        let requests = (0..512).map(|page| of_pages(Op::Read, page, 1));
         let report = run(&mut drive, Load::Closed { depth: 16 }, requests);
         assert_eq!(report.pace.most_under_way, 16);
         assert_eq!(report.pace.slots, u64::from(queues * depth));
@@ -114,11 +96,7 @@ fn the_hosts_bytes_are_those_it_wrote() {
     profile.geometry.page_bytes = 16_384;
     profile.user_bytes = 1024 * 16_384;
     profile.partial_pages = PartialPages::Whole;
-    for untimed in [false, true] {
-        let parts = Parts {
-            untimed,
-            ..Parts::default()
-        };
+    for parts in [untimed(false), untimed(true)] {
         let life = |bytes: u64| {
             let mut drive = Drive::new(&profile, &parts).expect("a drive");
             drive.precondition(1.0).expect("new flash");
@@ -151,7 +129,7 @@ fn paced(gap_ns: u64) -> Report {
     drive.precondition(1.0).expect("new flash");
     let requests = (0..2000).map(|at| Request {
         time: at * gap_ns,
-        ..request(Op::Read, at % 1000, 1)
+        ..of_pages(Op::Read, at % 1000, 1)
     });
     run(&mut drive, Load::Open { speed: 1.0 }, requests)
 }
@@ -176,7 +154,7 @@ fn a_drive_that_cannot_keep_up_is_told() {
     assert!((read - pace * 4096.0).abs() < 1e-3 && written == 0.0);
     // A closed loop waits for the drive, which then keeps up at any speed.
     let mut drive = Drive::new(&profile(Interface::Single), &Parts::default()).expect("a drive");
-    let requests = (0..2000).map(|at| request(Op::Write, at % 1000, 1));
+    let requests = (0..2000).map(|at| of_pages(Op::Write, at % 1000, 1));
     assert!(!run(&mut drive, Load::Closed { depth: 500 }, requests).falls_behind());
 }
 
@@ -184,24 +162,20 @@ fn a_drive_that_cannot_keep_up_is_told() {
 /// still wait, and reports.
 #[test]
 fn a_run_that_is_stopped_reports_what_it_did() {
-    for untimed in [false, true] {
-        let parts = Parts {
-            untimed,
-            ..Parts::default()
-        };
+    for parts in [untimed(false), untimed(true)] {
         let mut drive = Drive::new(&profile(Interface::Single), &parts).expect("a drive");
         let stop: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
         drive.stop_when(stop);
         let endless = (0u64..).map(|at| {
             stop.store(at == 5000, Ordering::Relaxed);
-            Ok::<_, Error>(request(Op::Write, at % 1000, 1))
+            Ok::<_, Error>(of_pages(Op::Write, at % 1000, 1))
         });
         let report = drive
             .run(endless, Load::Open { speed: 1.0 })
             .expect("every request fits");
         assert!(report.all.count <= 5001);
         assert_eq!(report.all.count, report.host_bytes_written / PAGE);
-        assert!(untimed || report.pace.under_way_at_last_arrival > 0);
+        assert!(parts.untimed || report.pace.under_way_at_last_arrival > 0);
         let all = Precondition::InOrder { percent: 100.0 };
         assert!(matches!(drive.prepare(all, |_, _| false), Ok(None)));
     }
@@ -246,7 +220,7 @@ fn a_workload_without_requests_is_refused() {
     let name = path.to_str().expect("text");
     let workload = Workload::named(name, &TraceSpec::default()).expect("a file");
     let why = workload.summary().err().expect("refused").to_string();
-    assert!(why.contains("has no request"), "{why}");
+    has(&why, "has no request");
     let mut requests = workload.requests(1 << 20).expect("it opens");
     assert!(requests.next().is_some_and(|request| request.is_err()));
     let _ = std::fs::remove_file(&path);
@@ -258,14 +232,10 @@ fn a_workload_without_requests_is_refused() {
 /// Times that cannot be added up ended the program, or went round and made the run short.
 #[test]
 fn requests_after_146_years_are_refused() {
-    for untimed in [false, true] {
+    for parts in [untimed(false), untimed(true)] {
         let refused = |name: &str, speed: f64, rounds: u32| {
             let mut workload = Workload::named(name, &TraceSpec::default()).expect("a generator");
             workload.rounds = rounds;
-            let parts = Parts {
-                untimed,
-                ..Parts::default()
-            };
             let mut drive = Drive::new(&profile(Interface::Single), &parts).expect("a drive");
             let requests = workload.requests(1 << 20).expect("it opens");
             let done = drive.run(requests, Load::Open { speed });
@@ -277,7 +247,7 @@ fn requests_after_146_years_are_refused() {
             ("seq:count=2,pages=9,rate=1e-9,gaps=even", 1.0, 9),
         ] {
             let why = refused(name, speed, rounds).expect("refused");
-            assert!(why.contains("more than 146 years"), "{name}: {why}");
+            has(&why, "more than 146 years");
         }
         assert_eq!(
             refused("seq:count=3,pages=9,rate=1e-9,gaps=even", 1.0, 1),
@@ -372,7 +342,7 @@ fn a_wrong_key_of_a_profile_is_told_in_a_sentence() {
         "cycles = 100_000", "cycles = = 3", "it is not TOML";
     } {
         let why = why(from, to);
-        assert!(why.contains(told), "{why}");
+        has(&why, told);
         for word in [
             "u32",
             "i64",

@@ -3,16 +3,11 @@
 //! computed by hand.
 
 use senko_io::{Device as _, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
-use senko_ssd::device::Parts;
-use senko_ssd::drive::{Drive, Load};
 use senko_ssd::engine_device::SimulatedDevice;
 use senko_ssd::link::Link;
-use senko_ssd::profile::{Interface, Profile};
-use senko_ssd::{Op, Request};
 
-use crate::util::run;
+use crate::util::*;
 
-const PAGE: u64 = 4096;
 /// A byte in ten nanoseconds: a page takes 40,960 ns. A command takes 1,000.
 const SLOW: Link = Link::Other {
     bytes_per_second: 100_000_000,
@@ -23,19 +18,11 @@ const SLOW: Link = Link::Other {
 /// The paper's drive with 16 planes of little flash, pages placed freely: 25 us for a read, 200 us
 /// for a program, 1 us in RAM.
 fn profile(link: Link) -> Profile {
-    let mut profile = Profile::find("paper-1gb").expect("it is built in");
+    let mut profile = small(8, 32, 1024);
     profile.geometry.planes = 16;
-    profile.geometry.blocks = 8;
-    profile.geometry.pages = 32;
-    profile.user_bytes = 1024 * PAGE;
-    profile.ftl = "page".to_owned();
     profile.interface = Interface::Ncq { depth: 32 };
     profile.link = link;
     profile
-}
-
-fn request(op: Op, page: u64, pages: u64) -> Request {
-    Request::new(op, page * PAGE, pages * PAGE)
 }
 
 /// The time of requests, all at once, on a drive whose pages are all written.
@@ -50,25 +37,25 @@ fn time(profile: &Profile, requests: Vec<Request>) -> u64 {
 fn data_passes_the_link_after_a_read_and_before_a_write() {
     let slow = profile(SLOW);
     // Command, cells, RAM, data. The last seven of eight pages are transferred after the first.
-    let read = time(&slow, vec![request(Op::Read, 0, 1)]);
+    let read = time(&slow, vec![of_pages(Op::Read, 0, 1)]);
     assert_eq!(read, 1000 + 25_000 + 1000 + 40_960);
-    let eight = time(&slow, vec![request(Op::Read, 0, 8)]);
+    let eight = time(&slow, vec![of_pages(Op::Read, 0, 8)]);
     assert_eq!(eight, read + 7 * 40_960);
     // Command, data, cells, RAM. The first page's program overlaps the transfer of the others.
-    let write = time(&slow, vec![request(Op::Write, 0, 1)]);
+    let write = time(&slow, vec![of_pages(Op::Write, 0, 1)]);
     assert_eq!(write, 1000 + 40_960 + 200_000 + 1000);
-    let eight = time(&slow, vec![request(Op::Write, 0, 8)]);
+    let eight = time(&slow, vec![of_pages(Op::Write, 0, 8)]);
     assert_eq!(eight, write + 7 * 40_960);
     // A part of a page is as much data as it has.
     let part = Request {
         bytes: 512,
-        ..request(Op::Read, 0, 1)
+        ..of_pages(Op::Read, 0, 1)
     };
     assert_eq!(time(&slow, vec![part]), 1000 + 25_000 + 1000 + 5120);
     // A flush has no data.
     assert_eq!(time(&slow, vec![Request::flush(0)]), 1000);
     assert_eq!(
-        time(&profile(Link::None), vec![request(Op::Read, 0, 8)]),
+        time(&profile(Link::None), vec![of_pages(Op::Read, 0, 8)]),
         26_000
     );
 }
@@ -77,15 +64,15 @@ fn data_passes_the_link_after_a_read_and_before_a_write() {
 /// reads do not wait for the data of writes.
 #[test]
 fn a_link_is_full_or_has_nothing_to_do() {
-    let reads = (0..32).map(|page| request(Op::Read, page, 1));
+    let reads = (0..32).map(|page| of_pages(Op::Read, page, 1));
     let all = time(&profile(SLOW), reads.collect());
     let busy = 32 * (1000 + 40_960);
     assert!((busy..busy + 27_000).contains(&all), "{all} and {busy}");
 
     let both = |link| {
         let page = |nth: u64| match nth % 2 {
-            0 => request(Op::Read, nth, 1),
-            _ => request(Op::Write, nth, 1),
+            0 => of_pages(Op::Read, nth, 1),
+            _ => of_pages(Op::Write, nth, 1),
         };
         time(&profile(link), (0..32).map(page).collect())
     };
@@ -117,7 +104,7 @@ fn every_drive_has_its_link() {
     let profile = profile(SLOW);
     let mut drive = Drive::raid0(&profile, &Parts::default(), 4, PAGE).expect("drives");
     drive.precondition(1.0).expect("new flash");
-    let read = [request(Op::Read, 0, 4)];
+    let read = [of_pages(Op::Read, 0, 4)];
     let report = run(&mut drive, Load::Closed { depth: 1 }, read);
     let seconds = 1e-9 * f64::from(1000 + 25_000 + 1000 + 40_960);
     assert!((report.seconds - seconds).abs() < 1e-12);
@@ -136,7 +123,7 @@ fn writes_end_before_their_pages_are_on_the_flash_and_flushes_after() {
         profile.write_behind_pages = behind;
         let mut drive = Drive::new(&profile, &Parts::default()).expect("a drive");
         let (mut now, mut times) = (0, Vec::new());
-        let writes = (0..12).map(|page| request(Op::Write, page, 1));
+        let writes = (0..12).map(|page| of_pages(Op::Write, page, 1));
         for one in writes.chain([Request::flush(0)]) {
             let done = drive.submit(&one, now).expect("it fits");
             times.push(done - now);

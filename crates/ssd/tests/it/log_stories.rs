@@ -2,9 +2,9 @@
 //! The operations of the block-granular layers and of DFTL, one by one, computed by hand. Blocks
 //! have four pages: logical block 0 is pages 0 to 3, 1 is 4 to 7 and so on.
 
-use senko_ssd::ftl::{self, Ftl, Mapping};
-use senko_ssd::geometry::Geometry;
-use senko_ssd::nand::{Cause, Counts, Endurance, Nand};
+use senko_ssd::nand::Counts;
+
+use crate::util::*;
 
 /// A layer on flash, and its counts at the last query.
 struct Story {

@@ -2,36 +2,19 @@
 //! Writes before a run: their number, their cost compared with the closed form, when the drive is
 //! steady, and the notes for runs with misleading figures.
 
-use senko_ssd::device::Parts;
-use senko_ssd::drive::{Drive, Load};
 use senko_ssd::model::greedy_write_amplification;
-use senko_ssd::precondition::{MOST_WINDOWS, Precondition, Preparation};
-use senko_ssd::profile::Profile;
-use senko_ssd::report::Report;
-use senko_ssd::{Op, Request};
-use senko_workload::Rng;
+use senko_ssd::precondition::{MOST_WINDOWS, Preparation};
 
-use crate::util::run;
-
-const PAGE: u64 = 4096;
+use crate::util::*;
 
 /// The paper's drive with one plane of `blocks` blocks of 64 pages, of which the host sees
 /// `logical`.
 fn profile(blocks: u32, logical: u64) -> Profile {
-    let mut profile = Profile::find("paper-1gb").expect("it is built in");
-    profile.geometry.blocks = blocks;
-    profile.geometry.pages = 64;
-    profile.user_bytes = logical * 64 * PAGE;
-    profile.ftl = "page".to_owned();
-    profile
+    small(blocks, 64, logical * 64)
 }
 
-fn prepared(profile: &Profile, way: &str, untimed: bool) -> (Drive, Preparation) {
-    let parts = Parts {
-        untimed,
-        ..Parts::default()
-    };
-    let mut drive = Drive::new(profile, &parts).expect("a drive");
+fn prepared(profile: &Profile, way: &str, no_times: bool) -> (Drive, Preparation) {
+    let mut drive = Drive::new(profile, &untimed(no_times)).expect("a drive");
     let way: Precondition = way.parse().expect("a way");
     let found = drive.prepare(way, |_, _| true).expect("new flash");
     (drive, found.expect("nothing ended it"))
@@ -90,10 +73,7 @@ fn a_drive_that_never_gets_steady_says_so() {
     let mut report = write(&mut drive, 128, 128);
     report.preparation = Some(found);
     let notes = report.notes().join("\n");
-    assert!(
-        notes.contains("did not get steady before the run: after 30"),
-        "{notes}"
-    );
+    has(&notes, "did not get steady before the run: after 30");
 }
 
 /// Reads of a new drive used to be reported at 5 million a second and 22 GB/s, without a note.
@@ -107,10 +87,7 @@ fn reads_of_pages_that_nobody_wrote_are_told_of() {
         panic!("{:?}", report.notes());
     };
     assert!((40.0..60.0).contains(&share), "{share}");
-    assert!(
-        note.contains(&format!("Of the reads {share:.1} % asked for pages")),
-        "{note}"
-    );
+    has(note, &format!("Of the reads {share:.1} % asked for pages"));
     let (mut drive, _) = prepared(&profile, "100", false);
     let report = random(&mut drive, Op::Read, 64 * 64, 1000);
     assert_eq!(report.notes(), [""; 0]);
@@ -131,10 +108,8 @@ fn reads_of_trimmed_pages_are_told_of() {
     let [note] = &report.notes()[..] else {
         panic!("{:?}", report.notes());
     };
-    assert!(
-        note.contains("had written or that were trimmed") && !note.contains("Begin with"),
-        "{note}"
-    );
+    has(note, "had written or that were trimmed");
+    assert!(!note.contains("Begin with"), "{note}");
 }
 
 /// A new drive looks too good: it erases nothing at first, and then its write amplification rises.
@@ -145,12 +120,12 @@ fn a_run_on_a_new_drive_says_what_its_figures_are_worth() {
     assert_eq!(found.pages_written, 0);
     let report = write(&mut drive, 64 * 64, 1000);
     let notes = report.notes();
-    assert!(notes[0].contains("erased nothing"), "{notes:?}");
+    has(&notes[0], "erased nothing");
     assert_eq!(report.steady(), None);
     let report = write(&mut drive, 64 * 64, 12_000);
     let notes = report.notes();
-    assert!(notes[0].contains("never got steady"), "{notes:?}");
-    assert!(notes[0].contains("begins with precondition steady"));
+    has(&notes[0], "never got steady");
+    has(&notes[0], "begins with precondition steady");
     assert_eq!(report.steady(), Some(false));
     // After precondition steady, the note does not recommend it.
     let mut after = report.clone();
@@ -159,10 +134,7 @@ fn a_run_on_a_new_drive_says_what_its_figures_are_worth() {
         ..found
     });
     let notes = after.notes();
-    assert!(
-        notes[0].contains("The drive was steady before"),
-        "{notes:?}"
-    );
+    has(&notes[0], "The drive was steady before");
     assert!(!notes[0].contains("precondition"), "{notes:?}");
     let quarters = report.quarters.iter().map(|quarter| quarter.host_pages);
     assert_eq!(quarters.sum::<u64>(), 12_000);

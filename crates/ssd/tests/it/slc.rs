@@ -2,34 +2,22 @@
 //! The cache of single-level blocks: which pages go through it, when it is folded, and what that
 //! costs. `everything.rs` checks that nothing is lost.
 
-use senko_ssd::device::Parts;
-use senko_ssd::drive::{Drive, Load};
-use senko_ssd::nand::{Cause, SingleLevel};
-use senko_ssd::profile::Profile;
-use senko_ssd::report::Report;
-use senko_ssd::{Op, Request, Time};
+use crate::util::*;
 
-use crate::util::run;
-
-const PAGE: u64 = 4096;
 /// Blocks have 96 pages, and 32 in single-level mode.
 const PAGES: u64 = 96;
 
 /// One plane of 64 blocks for 48 of data. A page takes 200 us, and 40 us in single-level mode.
 fn drive(layer: &str) -> Drive {
-    let mut profile = Profile::find("paper-1gb").expect("it is built in");
-    profile.geometry.blocks = 64;
-    profile.geometry.pages = PAGES as u32;
-    profile.user_bytes = 48 * PAGES * PAGE;
+    let mut profile = small(64, PAGES as u32, 48 * PAGES);
     profile.slc = Some(SingleLevel {
         bits: 3,
         read_ns: 20_000,
         program_ns: 40_000,
     });
     let parts = Parts {
-        ftl: Some(layer.parse().expect("a layer")),
         check: true,
-        ..Parts::default()
+        ..with_layer(layer)
     };
     Drive::new(&profile, &parts).expect("a drive")
 }
@@ -133,11 +121,7 @@ fn overwrites_in_the_cache_cost_nothing_more() {
 fn a_cache_that_cannot_be_is_refused() {
     let mut profile = Profile::find("paper-1gb").expect("it is built in");
     let refused = |profile: &Profile, layer: &str| {
-        let parts = Parts {
-            ftl: Some(layer.parse().expect("a layer")),
-            ..Parts::default()
-        };
-        let made = Drive::new(profile, &parts);
+        let made = Drive::new(profile, &with_layer(layer));
         made.err().expect("it is refused").to_string()
     };
     assert!(refused(&profile, "page:slc-blocks=1").contains("[slc]"));

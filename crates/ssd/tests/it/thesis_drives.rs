@@ -7,17 +7,8 @@
 //! fitted; they follow from the layer. Of figures 23 to 25 the thesis gives the shape, in words and
 //! curves without numbers; the shape is turned into counts here.
 
-use senko_ssd::device::Parts;
-use senko_ssd::drive::{Drive, Load};
-use senko_ssd::precondition::Precondition;
-use senko_ssd::profile::Profile;
-use senko_ssd::report::Report;
-use senko_ssd::{Op, Request, Time};
-use senko_workload::Rng;
+use crate::util::*;
 
-use crate::util;
-
-const PAGE: u64 = 4096;
 /// A sequential access, as manufacturers measure it.
 const LARGE: u64 = 128 << 10;
 const CLOSE: f64 = 0.05;
@@ -27,7 +18,7 @@ const DEEP: u32 = 32;
 /// Runs requests, this many at once, on an idle drive.
 fn run(drive: &mut Drive, depth: u32, requests: impl Iterator<Item = Request>) -> Report {
     drive.rest();
-    util::run(drive, Load::Closed { depth }, requests)
+    crate::util::run(drive, Load::Closed { depth }, requests)
 }
 
 /// Accesses of a page at random places below `span`.

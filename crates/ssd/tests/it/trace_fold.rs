@@ -5,11 +5,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use senko_ssd::Op::{Read, Trim, Write};
-use senko_ssd::source::Workload;
-use senko_ssd::trace::{Fold, Folder};
-use senko_ssd::{Op, Request};
 
-use crate::util::request;
+use crate::util::*;
 
 fn folder(text: &str, capacity: u64) -> Folder {
     let fold: Fold = text.parse().unwrap_or_else(|error| panic!("{error}"));
@@ -41,10 +38,7 @@ fn without_folding_a_request_beyond_the_end_is_named() {
         text.starts_with("request 2 is for 1001 bytes at 9000, "),
         "{text}"
     );
-    assert!(
-        text.contains("ends at byte 10001 of the drive, which has 10000"),
-        "{text}"
-    );
+    has(&text, "ends at byte 10001 of the drive, which has 10000");
 }
 
 #[test]
@@ -106,7 +100,7 @@ fn devices_side_by_side() {
     lands(&mut none, request(0, 0, Read, 96, 100), &[(4192, 100)]);
     let text = fold(&mut none, request(0, 0, Read, 1000, 25)).expect_err("it is beyond");
     let end = "its device's part of the drive, which has 1024";
-    assert!(text.contains(end), "{text}");
+    has(&text, end);
     let text = fold(&mut none, request(0, 1, Read, 0, 1)).expect_err("it has no part");
     let why = "request 4 is for device 1, which has no part of the drive";
     assert_eq!(text, why);

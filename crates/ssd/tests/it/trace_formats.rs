@@ -5,10 +5,8 @@
 use senko_io::trace::{MAGIC, Record};
 use senko_io::{Engine, Op as DeviceOp, Purpose, Tag};
 use senko_ssd::Op::{Flush, Read, Trim, Write};
-use senko_ssd::Request;
-use senko_ssd::trace::{Format, Reader};
 
-use crate::util::{request, whole};
+use crate::util::*;
 
 const S: u64 = 1_000_000_000;
 
@@ -222,7 +220,7 @@ fn blkparse_tells_nonsense_from_totals() {
     assert_eq!((first.number, first.text.as_str()), (16, "what is this"));
     let (_, reader) = whole("no\nrequest\n", "blkparse");
     let told = reader.check("x").unwrap_err();
-    assert!(told.contains("2 lines are damaged"), "{told}");
+    has(&told, "2 lines are damaged");
 }
 
 #[test]
@@ -265,7 +263,8 @@ fn fio_3() {
         ]
     );
     assert!(reader.timed());
-    assert!(crate::util::reader(text, "auto").expect("a log").timed());
+    let unread = crate::util::reader(text, "auto").expect("a log");
+    assert!(unread.timed());
 }
 
 /// A VSCSI record of version 1 or 2.

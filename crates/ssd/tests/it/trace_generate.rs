@@ -3,7 +3,8 @@
 //! for the same seed.
 
 use senko_ssd::generate::{Arrival, Generator, Pattern, Phase};
-use senko_ssd::{Op, Request};
+
+use crate::util::*;
 
 fn generate(text: &str) -> Vec<Request> {
     let generator: Generator = text.parse().unwrap_or_else(|error| panic!("{error}"));

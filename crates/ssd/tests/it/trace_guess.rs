@@ -5,9 +5,8 @@
 use std::fmt::Write as _;
 
 use senko_ssd::Op::{Read, Trim, Write};
-use senko_ssd::trace::{Format, Reader, Summary};
 
-use crate::util::{reader, request, whole};
+use crate::util::*;
 
 fn guessed(text: &str) -> (Format, Option<String>) {
     let reader = reader(text, "auto").unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -115,11 +114,8 @@ fn a_guess_needs_plausible_requests() {
         format!("{} 0 {} 8 {}", 1000 - at * 7, at * 8, at % 2)
     });
     let why = refused(&text);
-    assert!(
-        why.contains("it reads as columns, but times do not rise"),
-        "{why}"
-    );
-    assert!(why.contains("--format columns"), "{why}");
+    has(&why, "it reads as columns, but times do not rise");
+    has(&why, "--format columns");
     // Requests of gigabytes.
     let text = lines(40, |at| format!("{at} 0 {} 8000000 {}", at * 8, at % 2));
     assert!(refused(&text).contains("larger than a request"));
@@ -128,8 +124,8 @@ fn a_guess_needs_plausible_requests() {
     let (format, doubt) = guessed(&text);
     assert_eq!(format, Format::Columns);
     let doubt = doubt.expect("a doubt");
-    assert!(doubt.contains("one kind of operation"), "{doubt}");
-    assert!(doubt.contains("say --format"), "{doubt}");
+    has(&doubt, "one kind of operation");
+    has(&doubt, "say --format");
     assert!(warnings(&text, "auto").contains("one kind of operation"));
     assert_eq!(
         warnings(&text, "columns"),
@@ -155,7 +151,7 @@ fn a_tie_is_told() {
     });
     let (_, doubt) = guessed(&text);
     let doubt = doubt.expect("a doubt");
-    assert!(doubt.contains("would do as well; say --format"), "{doubt}");
+    has(&doubt, "would do as well; say --format");
 }
 
 #[test]
@@ -163,9 +159,9 @@ fn units_that_can_be_wrong_are_warned_about() {
     // Whole seconds.
     let text = lines(40, |at| format!("0,{at},512,W,{}", at / 4));
     let told = warnings(&text, "spc");
-    assert!(
-        told.contains("all times are whole seconds, with 4.0 requests at once"),
-        "{told}"
+    has(
+        &told,
+        "all times are whole seconds, with 4.0 requests at once",
     );
     let text = lines(40, |at| format!("0,{at},512,W,{}.5", at / 4));
     let text = format!("0,0,512,W,0\n{text}");
@@ -173,22 +169,19 @@ fn units_that_can_be_wrong_are_warned_about() {
     // Not in order.
     let text = lines(40, |at| format!("0,{at},512,W,{}.25", at ^ 1));
     let told = warnings(&text, "spc");
-    assert!(told.contains("20 of 40 times are not in order"), "{told}");
+    has(&told, "20 of 40 times are not in order");
     // Microseconds that are read as milliseconds: an hour is 41 days, a day is years.
     let text = lines(40, |at| {
         format!("{} 0 {} 8 {}", at * 2_215_384_615, at * 8, at % 2)
     });
     let told = warnings(&text, "columns:unit=ms");
-    assert!(told.contains("the trace lasts 2.7 years"), "{told}");
-    assert!(told.contains("columns:unit=..."), "{told}");
+    has(&told, "the trace lasts 2.7 years");
+    has(&told, "columns:unit=...");
     assert!(!warnings(&text, "columns:unit=us").contains("years"));
     // Sizes in bytes, read as sectors.
     let text = lines(40, |at| format!("{at}000 0 {} 4096 {}", at * 4096, at % 2));
     let told = warnings(&text, "columns");
-    assert!(
-        told.contains("they may be bytes where sectors were read"),
-        "{told}"
-    );
+    has(&told, "they may be bytes where sectors were read");
     assert!(!warnings(&text, "columns:sector=1").contains("sectors were read"));
     // And the other way round.
     let text = lines(40, |at| format!("0,{at},8,W,{at}.5"));
@@ -254,12 +247,12 @@ fn a_format_that_does_not_fit_is_refused() {
     };
     let text = lines(9, |at| format!("{at} 0 {} 8 0", at * 8));
     let why = check(&text, "spc");
-    assert!(
-        why.contains("a.csv, read as spc, has no request: 9 lines are damaged"),
-        "{why}"
+    has(
+        &why,
+        "a.csv, read as spc, has no request: 9 lines are damaged",
     );
-    assert!(why.contains("line 1: the ASU is not a number"), "{why}");
-    assert!(why.contains("what --format says"), "{why}");
+    has(&why, "line 1: the ASU is not a number");
+    has(&why, "what --format says");
     let half = lines(9, |at| {
         if at < 4 {
             format!("0,{at},512,W,{at}")
@@ -268,10 +261,7 @@ fn a_format_that_does_not_fit_is_refused() {
         }
     });
     let why = check(&half, "spc");
-    assert!(
-        why.contains("makes no sense: 5 of 9 lines are damaged"),
-        "{why}"
-    );
+    has(&why, "makes no sense: 5 of 9 lines are damaged");
     assert_eq!(check("0,1,512,W,0\nx\n", "spc"), "");
     assert!(check("0,1,0,W,0\n", "spc").contains("none asks for bytes"));
     assert!(check("# nothing\n", "spc").contains("no request"));

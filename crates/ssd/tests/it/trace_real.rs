@@ -2,9 +2,7 @@
 //! The real traces outside the project, read completely: as many requests and writes as their
 //! README says, nothing damaged.
 
-use senko_ssd::trace::{Format, Reader, Summary, TraceSpec};
-
-use crate::util::real;
+use crate::util::*;
 
 fn summary(name: &str, spec: &str) -> Option<Summary> {
     let path = real(name)?;

@@ -3,10 +3,9 @@
 
 use proptest::prelude::*;
 use senko_ssd::Op::{Flush, Read, Trim, Write};
-use senko_ssd::trace::{Fold, Folder, TraceWriter, WriteFormat, Written};
-use senko_ssd::{Op, Request};
+use senko_ssd::trace::Written;
 
-use crate::util::{request, whole};
+use crate::util::*;
 
 fn written(requests: &[Request], format: &str) -> (Vec<u8>, Written) {
     let format: WriteFormat = format.parse().unwrap_or_else(|error| panic!("{error}"));

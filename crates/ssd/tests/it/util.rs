@@ -1,13 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpers of several tests: runs of requests, and traces in memory and in files.
+//! The items of the crate that most tests use, and helpers: small drives, runs of requests, and
+//! traces in memory and in files.
 
 use std::io::Cursor;
 use std::path::PathBuf;
 
-use senko_ssd::drive::{Drive, Load};
-use senko_ssd::report::Report;
-use senko_ssd::trace::{Reader, TraceError, TraceSpec};
-use senko_ssd::{Error, Op, Request};
+use senko_ssd::trace::TraceError;
+
+pub use senko_ssd::device::{Device, Parts};
+pub use senko_ssd::drive::{Drive, Load};
+pub use senko_ssd::ftl::{self, Ftl, Mapping};
+pub use senko_ssd::geometry::Geometry;
+pub use senko_ssd::nand::{self, Cause, Endurance, Nand, SingleLevel};
+pub use senko_ssd::precondition::Precondition;
+pub use senko_ssd::profile::{Interface, PartialPages, Profile};
+pub use senko_ssd::report::Report;
+pub use senko_ssd::source::Workload;
+pub use senko_ssd::spec::Spec;
+pub use senko_ssd::trace::{
+    Fold, Folder, Format, Range, Reader, Summary, TraceSpec, TraceWriter, WriteFormat,
+};
+pub use senko_ssd::{Error, Op, Request, Time, buffer};
+pub use senko_workload::Rng;
+
+/// Bytes of a page of the paper's drive.
+pub const PAGE: u64 = 4096;
+
+/// The paper's drive with one plane of `blocks` blocks of `pages` pages, of which the host sees
+/// `logical` pages. Pages are placed freely, and there is no buffer.
+pub fn small(blocks: u32, pages: u32, logical: u64) -> Profile {
+    let mut profile = Profile::find("paper-1gb").unwrap();
+    profile.geometry.blocks = blocks;
+    profile.geometry.pages = pages;
+    profile.user_bytes = logical * PAGE;
+    profile.ftl = "page".to_owned();
+    profile
+}
+
+/// The parts of a drive without times, or with them.
+pub fn untimed(untimed: bool) -> Parts {
+    Parts {
+        untimed,
+        ..Parts::default()
+    }
+}
+
+/// The parts of a drive with this layer.
+pub fn with_layer(layer: &str) -> Parts {
+    Parts {
+        ftl: Some(layer.parse().unwrap()),
+        ..Parts::default()
+    }
+}
+
+/// A request for whole pages of the paper's drive.
+pub fn of_pages(op: Op, page: u64, pages: u64) -> Request {
+    Request::new(op, page * PAGE, pages * PAGE)
+}
+
+/// Asserts that a text has a part.
+#[track_caller]
+pub fn has(text: &str, part: &str) {
+    assert!(text.contains(part), "{part:?} is not in {text}");
+}
 
 /// Runs requests that all fit.
 pub fn run(drive: &mut Drive, load: Load, requests: impl IntoIterator<Item = Request>) -> Report {

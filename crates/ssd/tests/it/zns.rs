@@ -2,9 +2,7 @@
 //! Zones, as examples: a host that follows the rules, a host that skips pages, a host that goes
 //! back.
 
-use senko_ssd::ftl::{self, Ftl};
-use senko_ssd::geometry::Geometry;
-use senko_ssd::nand::{Cause, Endurance, Nand};
+use crate::util::*;
 
 /// Two planes of five blocks of four pages, three zones of two blocks each: eight pages a zone.
 fn drive() -> (Nand, Box<dyn Ftl>) {
