@@ -403,36 +403,4 @@ mod tests {
         }
         assert!(layer.counts().gc_blocks > 1000);
     }
-
-    /// Runs of pages are written and forgotten in one step, with the same result.
-    #[test]
-    fn many_pages_are_written_as_one_after_the_other() {
-        let ((mut nand, mut layer), mut rng) = (drive(), Rng::new(5));
-        let (mut other_nand, mut other) = drive();
-        for _ in 0..2_000 {
-            let first = rng.below(u64::from(LOGICAL)) as Lpn;
-            let end = (first + 1 + rng.below(60) as Lpn).min(LOGICAL);
-            if rng.below(4) == 0 {
-                // Some ranges hold a whole superblock, of 24 pages.
-                layer.trim_many(&mut nand, first..end);
-                (first..end).for_each(|lpn| _ = other.trim(&mut other_nand, lpn, 0));
-            } else {
-                // Some pages twice in a run, and some runs in several superblocks.
-                let step = 1 + rng.below(3) as Lpn;
-                let mut lpns: Vec<Lpn> = (first..end).map(|lpn| lpn / step * step).collect();
-                lpns.push(first);
-                layer.write_many(&mut nand, &lpns, 0);
-                for lpn in lpns {
-                    other.write(&mut other_nand, lpn, 0, 0);
-                }
-            }
-            let places = |layer: &Superblocks| -> Vec<Option<Ppn>> {
-                (0..LOGICAL).map(|lpn| layer.locate(lpn)).collect()
-            };
-            assert_eq!(places(&layer), places(&other));
-            assert_eq!(layer.counts(), other.counts());
-            assert_eq!(nand.counts(), other_nand.counts());
-        }
-        assert!(layer.counts().gc_blocks > 1000);
-    }
 }

@@ -7,16 +7,37 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use senko_ssd::buffer::{self, Surroundings};
-use senko_ssd::device::{Device, Parts};
-use senko_ssd::profile::Profile;
-use senko_ssd::spec::Spec;
-use senko_ssd::{ftl, nand};
-use senko_workload::Rng;
+use senko_ssd::buffer::Surroundings;
 
-/// Planes, blocks a plane, pages a block, logical pages. Small, so that merges and collection
-/// happen all the time.
-const SHAPES: [(u32, u32, u32, u32); 3] = [(1, 48, 8, 208), (2, 32, 4, 160), (4, 24, 16, 960)];
+use crate::util::*;
+
+/// Planes, blocks a plane, pages a block, logical pages.
+type Shape = (u32, u32, u32, u32);
+
+/// Small, so that merges and collection happen all the time.
+const SHAPES: [Shape; 3] = [(1, 48, 8, 208), (2, 32, 4, 160), (4, 24, 16, 960)];
+
+/// Block-granular layers and DFTL on flash that is as tight as possible.
+const TIGHT: [(&str, Shape); 18] = rows! {
+    "block", (1, 10, 8, 64);
+    "block", (1, 11, 4, 33);
+    "bast:log-blocks=1", (1, 11, 8, 64);
+    "bast:log-blocks=3", (1, 13, 4, 31);
+    "bast:log-blocks=4,victim=round-robin", (1, 14, 8, 61);
+    "bast:log-blocks=1,victim=lowest,rules=flashsim", (1, 11, 8, 64);
+    "bast:log-blocks=4,victim=lowest,rules=flashsim", (1, 14, 8, 61);
+    "fast:log-blocks=2", (1, 12, 8, 64);
+    "fast:log-blocks=5", (1, 14, 4, 27);
+    "faster:log-blocks=3", (1, 13, 8, 64);
+    "faster:log-blocks=8,isolation-blocks=3", (1, 18, 8, 64);
+    "superblock:log-blocks=1,size=1", (1, 11, 8, 64);
+    "superblock:log-blocks=3,size=3", (1, 13, 8, 62);
+    "last:log-blocks=3,threshold=2", (1, 13, 8, 64);
+    "last:log-blocks=8,sequential-blocks=2,threshold=3", (1, 24, 4, 55);
+    "dftl:cmt-bytes=8", (1, 18, 8, 64);
+    "dftl:cmt-bytes=64", (1, 83, 8, 580);
+    "dftl:cmt-bytes=65536", (1, 90, 4, 300);
+};
 
 /// Layers with the options that make them fit on so little flash.
 fn layers() -> Vec<Spec> {
@@ -47,14 +68,11 @@ fn buffers() -> Vec<Spec> {
     names.collect()
 }
 
-fn profile(shape: (u32, u32, u32, u32)) -> Profile {
+fn profile(shape: Shape) -> Profile {
     let (planes, blocks, pages, logical) = shape;
-    let mut profile = Profile::find("paper-1gb").unwrap();
+    let mut profile = small(blocks, pages, logical.into());
     profile.geometry.channels = planes.min(2);
     profile.geometry.planes = planes / planes.min(2);
-    profile.geometry.blocks = blocks;
-    profile.geometry.pages = pages;
-    profile.user_bytes = u64::from(logical) * 4096;
     profile.slc = Some(nand::SingleLevel {
         bits: 3,
         read_ns: 20_000,
@@ -86,7 +104,7 @@ impl Host {
     }
 }
 
-fn run(layer: &Spec, buffer: &Spec, shape: (u32, u32, u32, u32), cuts: bool, seed: u64) {
+fn run(layer: &Spec, buffer: &Spec, shape: Shape, cuts: bool, seed: u64) {
     let profile = profile(shape);
     let capacity = [0, 1, 5, 16, 40][seed as usize % 5];
     let parts = Parts {
@@ -133,8 +151,16 @@ fn run(layer: &Spec, buffer: &Spec, shape: (u32, u32, u32, u32), cuts: bool, see
     }
     device.nand_mut().power_on();
     device.flush(now);
+    // The layer has lost no space: everything fits once more.
+    for page in (0..host.pages).rev() {
+        device.read(page, now);
+        device.write(page, true, 0, now);
+    }
+    device.flush(now);
     for page in 0..host.pages {
         device.read(page, now);
+        device.trim(page, now);
+        assert_eq!(device.ftl().locate(page), None);
     }
     if !cuts {
         device.assert_conservation();
@@ -167,6 +193,19 @@ fn all(cuts: bool) {
         }
     }
     assert!(runs > 0 || parts.is_some());
+}
+
+/// The layers by themselves, with more seeds than under every buffer.
+#[test]
+fn layers_work_on_tight_flash() {
+    let none = Spec::plain("none");
+    for (layer, shape) in TIGHT {
+        let layer: Spec = layer.parse().unwrap();
+        for seed in 0..senko_workload::rounds(60) {
+            println!("{layer} on {shape:?}, seed {seed}");
+            run(&layer, &none, shape, !seed.is_multiple_of(4), seed);
+        }
+    }
 }
 
 #[test]

@@ -8,15 +8,14 @@ macro_rules! rows {
     ($($($cell:expr),+;)+) => { [$(($($cell),+)),+] };
 }
 
-mod util; // helpers of several tests
+mod util; // the items that most tests use, and helpers
 mod examples; // the examples, run
-mod everything; // every layer under every buffer, against a shadow
+mod everything; // every layer under every buffer and on tight flash, against a shadow
 mod engine_device; // a simulated drive as a device of `io`
 mod page; // the page-level layer: victims, streams, runs of pages, closed forms
 mod zns; // zones
 mod transfer; // the direct transfer engine's queueing model
-mod log_layers; // the block-granular layers and DFTL by themselves: shadow and power cuts
-mod log_stories; // their operations, one by one, computed by hand
+mod log_stories; // block-granular layers and DFTL, one operation after the other, computed by hand
 mod financial1; // BAST under an LRU buffer on Financial1, against another implementation
 mod trace_formats; // a sample of each format of traces, field by field
 mod trace_rules; // the rules of every reader of traces

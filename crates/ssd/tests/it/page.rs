@@ -3,14 +3,9 @@
 //! single pages, and the closed forms.
 
 use proptest::prelude::*;
-use senko_ssd::device::Parts;
-use senko_ssd::drive::{Drive, Load};
-use senko_ssd::ftl::{self, Ftl};
-use senko_ssd::geometry::Geometry;
 use senko_ssd::model::{fifo_write_amplification, greedy_write_amplification};
-use senko_ssd::nand::{Cause, Endurance, Nand};
-use senko_ssd::profile::{PartialPages, Profile};
-use senko_ssd::{Error, Op, Request};
+
+use crate::util::*;
 use senko_workload::Rng;
 
 fn geometry(planes: u32, blocks: u32, pages: u32) -> Geometry {
@@ -183,7 +178,7 @@ fn blocks_of_more_than_65535_pages_are_refused() {
     };
     assert!(build(65_535).is_none());
     let why = build(65_536).expect("too many").to_string();
-    assert!(why.contains("at most 65535 pages"), "{why}");
+    has(&why, "at most 65535 pages");
 }
 
 /// 3 planes of 5 blocks of 4 pages: each of 16 logical pages is at one of 60 places.
@@ -320,7 +315,7 @@ fn policies_are_ordered() {
 #[derive(Clone, Debug)]
 enum Step {
     Write { pages: Vec<u32>, stream: u16 },
-    Trim(u32),
+    Trim { first: u32, count: u32 },
     Idle,
 }
 
@@ -329,7 +324,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let write = (prop::collection::vec(page, 1..400), 0u16..4);
     let step = prop_oneof![
         6 => write.prop_map(|(pages, stream)| Step::Write { pages, stream }),
-        3 => (0u32..1000).prop_map(Step::Trim),
+        3 => (0u32..1000, 1u32..60).prop_map(|(first, count)| Step::Trim { first, count }),
         1 => Just(Step::Idle),
     ];
     prop::collection::vec(step, 1..60)
@@ -344,9 +339,12 @@ fn spec() -> impl Strategy<Value = String> {
         "windowed,window=3",
     ]);
     let rest = (1u32..4, any::<bool>(), 1u32..3);
-    (policy, rest).prop_map(|(policy, (streams, separate, reserve))| {
+    let page = (policy, rest).prop_map(|(policy, (streams, separate, reserve))| {
         format!("page:gc={policy},streams={streams},separate={separate},reserve={reserve}")
-    })
+    });
+    // A superblock fills and gives back its blocks in one step.
+    let superblock = (1u32..4).prop_map(|size| format!("superblock:log-blocks=5,size={size}"));
+    prop_oneof![3 => page, 1 => superblock]
 }
 
 proptest! {
@@ -374,9 +372,12 @@ proptest! {
                         layer_one.write(&mut nand_one, page, stream, 0);
                     }
                 }
-                Step::Trim(page) => {
-                    layer.trim(&mut nand, page % logical, 0);
-                    layer_one.trim(&mut nand_one, page % logical, 0);
+                Step::Trim { first, count } => {
+                    let lpns = first % logical..(first % logical + count).min(logical);
+                    layer.trim_many(&mut nand, lpns.clone());
+                    for page in lpns {
+                        layer_one.trim(&mut nand_one, page, 0);
+                    }
                 }
                 Step::Idle => {
                     let done = layer.idle(&mut nand, 0);
