@@ -37,35 +37,27 @@ use senko_workload::permutation::Permutation;
 use senko_workload::zipf::Zipf;
 use senko_workload::{Arrivals, Rng, SpecError};
 
-use crate::spec::{Spec, bytes, whole};
+use crate::spec::{Spec, bytes, rows, whole};
 use crate::{Error, Op, Request, Time};
 
-/// Most phases of a load.
 const MAX_PHASES: usize = 1000;
 /// Most sizes that a phase may draw from.
 const MAX_SIZES: usize = 64;
-/// The largest request.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// How pages are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
-    /// All pages equally often.
     Uniform,
-    /// Zipf's law.
     Zipf {
         /// The exponent; 0 is uniform.
         theta: f64,
         /// Whether popular pages are scattered, or lie at the start.
         scatter: bool,
     },
-    /// One page after the other.
     Sequential,
     /// A share of the requests goes to a share of the pages.
     HotCold {
-        /// The share of the requests.
         r: f64,
-        /// The share of the pages.
         f: f64,
         /// Whether hot pages are scattered, or lie at the start.
         scatter: bool,
@@ -74,7 +66,6 @@ pub enum Pattern {
     },
 }
 
-/// When requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrival {
     /// All at the time at which the phase starts: the drive is never idle.
@@ -91,16 +82,12 @@ pub struct Phase {
     pub pattern: Pattern,
     /// The number of requests, without flushes.
     pub count: u64,
-    /// The number of addressed pages.
     pub pages: u64,
-    /// The first of them.
     pub start: u64,
     pub page_bytes: u64,
     /// Bytes of a request, and their weights.
     pub sizes: Vec<(u64, u64)>,
-    /// The share of requests that write.
     pub writes: f64,
-    /// The share of requests that trim.
     pub trims: f64,
     /// A flush after this many requests; 0 for none.
     pub flush_every: u64,
@@ -130,7 +117,7 @@ impl Phase {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let fail = |what: String| Err(Error::spec(what));
+        let fail = |what: String| Err(Error::Spec(what));
         if self.pages == 0 || self.page_bytes == 0 {
             return fail("a generator needs at least one page of at least one byte".to_owned());
         }
@@ -182,17 +169,13 @@ impl Phase {
     }
 }
 
-/// How a running phase draws pages.
-enum Picker {
-    Uniform,
-    Zipf(Zipf),
-    Sequential { next: u64 },
-    HotCold { r: f64, hot: u64, split: bool },
-}
-
 struct Running {
     phase: Phase,
-    picker: Picker,
+    zipf: Option<Zipf>,
+    /// The number of hot pages.
+    hot: u64,
+    /// The next page of a sequential phase.
+    next: u64,
     scatter: Option<Permutation>,
     arrivals: Option<Arrivals>,
     weights: u64,
@@ -206,21 +189,16 @@ struct Running {
 impl Running {
     fn new(phase: Phase, number: u64) -> Result<Running, Error> {
         phase.check()?;
-        let (picker, scatter) = match phase.pattern {
-            Pattern::Uniform => (Picker::Uniform, false),
+        let (mut zipf, mut hot) = (None, 0);
+        let scatter = match phase.pattern {
+            Pattern::Uniform | Pattern::Sequential => false,
             Pattern::Zipf { theta, scatter } => {
-                let zipf = Zipf::new(phase.pages, theta).map_err(spec_error)?;
-                (Picker::Zipf(zipf), scatter)
+                zipf = Some(Zipf::new(phase.pages, theta).map_err(spec_error)?);
+                scatter
             }
-            Pattern::Sequential => (Picker::Sequential { next: 0 }, false),
-            Pattern::HotCold {
-                r,
-                f,
-                scatter,
-                split,
-            } => {
-                let hot = (f * phase.pages as f64).round() as u64;
-                (Picker::HotCold { r, hot, split }, scatter)
+            Pattern::HotCold { f, scatter, .. } => {
+                hot = (f * phase.pages as f64).round() as u64;
+                scatter
             }
         };
         let arrivals = match phase.arrival {
@@ -229,7 +207,9 @@ impl Running {
             Arrival::Even(rate) => Some(Arrivals::even(rate).map_err(spec_error)?),
         };
         Ok(Running {
-            picker,
+            zipf,
+            hot,
+            next: 0,
             // All phases with the same seed and size have the same popular pages.
             scatter: scatter.then(|| Permutation::new(phase.pages, phase.seed)),
             arrivals,
@@ -260,22 +240,22 @@ impl Running {
     fn page(&mut self, need: u64) -> u64 {
         let last = self.phase.pages - need;
         self.stream = self.phase.stream;
-        let page = match &mut self.picker {
-            Picker::Uniform => return self.rng.below(last + 1),
-            Picker::Sequential { next } => {
-                let page = if *next > last { 0 } else { *next };
-                *next = page + need;
+        let page = match (self.phase.pattern, &self.zipf) {
+            (Pattern::Sequential, _) => {
+                let page = if self.next > last { 0 } else { self.next };
+                self.next = page + need;
                 return page;
             }
-            Picker::Zipf(zipf) => zipf.draw(&mut self.rng),
-            Picker::HotCold { r, hot, split } => {
-                if self.rng.next_f64() < *r {
-                    self.rng.below(*hot)
+            (Pattern::HotCold { r, split, .. }, _) => {
+                if self.rng.next_f64() < r {
+                    self.rng.below(self.hot)
                 } else {
-                    self.stream += u16::from(*split);
-                    *hot + self.rng.below(self.phase.pages - *hot)
+                    self.stream += u16::from(split);
+                    self.hot + self.rng.below(self.phase.pages - self.hot)
                 }
             }
+            (_, Some(zipf)) => zipf.draw(&mut self.rng),
+            (_, None) => return self.rng.below(last + 1),
         };
         match &self.scatter {
             Some(permutation) => permutation.apply(page),
@@ -300,7 +280,6 @@ impl Running {
     }
 }
 
-/// A load: an iterator of requests.
 pub struct Generator {
     phases: std::vec::IntoIter<Running>,
     current: Option<Running>,
@@ -318,7 +297,7 @@ impl Generator {
     /// If a phase is impossible, or there are none, or more than 1000.
     pub fn new(phases: Vec<Phase>) -> Result<Generator, Error> {
         if !(1..=MAX_PHASES).contains(&phases.len()) {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "a load has 1 to {MAX_PHASES} phases, and not {}",
                 phases.len()
             )));
@@ -402,16 +381,13 @@ impl FromStr for Generator {
 }
 
 /// The generators, for users: name, description, own options besides [`COMMON`].
-pub const GENERATORS: [(&str, &str, &[&str]); 4] = [
-    ("uniform", "every page alike", &[]),
-    ("zipf", "Zipf's law over the pages", &["theta", "scatter"]),
-    ("seq", "one page after the other", &[]),
-    (
-        "hotcold",
-        "a share r of requests goes to a share f of the pages",
-        &["r", "f", "scatter", "split"],
-    ),
-];
+pub const GENERATORS: [(&str, &str, &[&str]); 4] = rows! {
+    "uniform", "every page alike", &[];
+    "zipf", "Zipf's law over the pages", &["theta", "scatter"];
+    "seq", "one page after the other", &[];
+    "hotcold", "a share r of requests goes to a share f of the pages",
+        &["r", "f", "scatter", "split"];
+};
 
 /// Options that all generators have.
 pub const COMMON: &str =
@@ -425,7 +401,7 @@ impl FromStr for Phase {
         let name = spec.name().to_owned();
         let found = GENERATORS.into_iter().find(|known| known.0 == name);
         let Some((_, _, own)) = found else {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "\"{name}\" is not a generator; known are {}",
                 GENERATORS.map(|generator| generator.0).join(", ")
             )));
@@ -478,7 +454,7 @@ impl FromStr for Phase {
             "poisson" => Arrival::Poisson(rate),
             "even" => Arrival::Even(rate),
             _ => {
-                return Err(Error::spec(format!(
+                return Err(Error::Spec(format!(
                     "gaps are poisson or even, and not \"{gaps}\""
                 )));
             }
@@ -498,5 +474,5 @@ fn weighted(text: &str) -> Result<(u64, u64), Error> {
 }
 
 fn spec_error(error: SpecError) -> Error {
-    Error::spec(error.to_string())
+    Error::Spec(error.to_string())
 }

@@ -33,10 +33,9 @@ mod buffer; // the bytes of a trace: its head to be recognised, then lines or re
 mod parser; // the trait of a parser, and the results of a line
 mod detect; // recognises the format by a trace's head
 mod plausible; // whether a parser's result for the head can be a trace
-// The formats, one file each.
-mod alibaba;
+// The formats.
+mod rows; // Alibaba, CloudPhysics, SPC, SYSTOR, Tectonic, Tencent: a table of columns each
 mod blkparse;
-mod cloudphysics;
 mod columns;
 mod etw;
 mod fio;
@@ -44,10 +43,6 @@ mod fiu;
 mod lis;
 mod msr;
 mod native;
-mod spc;
-mod systor;
-mod tectonic;
-mod tencent;
 mod vscsi;
 mod reader; // the reader: rules TRACE-1 to TRACE-5, and the counts
 // A summary of a trace.

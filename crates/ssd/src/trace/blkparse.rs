@@ -36,11 +36,9 @@ pub(super) struct Blkparse {
     pub zone: Option<u64>,
 }
 
-/// The operation in an RWBS field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Do(Op),
-    /// The reset of a zone.
     Reset,
     /// An event without data or address.
     Nothing,

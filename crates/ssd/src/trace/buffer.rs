@@ -27,13 +27,11 @@ pub(super) struct Buffer {
     error: Option<io::Error>,
 }
 
-/// The next line.
 pub(super) enum Line {
     /// Where it is in the buffer, without its end of line; see [`Buffer::slice`].
     At(Range<usize>),
     /// A line of more than [`MAX_LINE`] bytes, skipped.
     TooLong,
-    /// There is no line.
     End,
 }
 
@@ -77,16 +75,11 @@ impl Buffer {
         self.dropped + self.start as u64
     }
 
-    /// A part of the buffer that was just returned.
     #[inline]
     pub(super) fn slice(&self, range: Range<usize>) -> &[u8] {
         &self.bytes[range]
     }
 
-    /// The next line.
-    ///
-    /// # Errors
-    /// The source's error, after the last complete line.
     #[inline]
     pub(super) fn line(&mut self) -> io::Result<Line> {
         let mut searched = 0;
@@ -118,9 +111,6 @@ impl Buffer {
     }
 
     /// The next `count` bytes (at most a few dozen); fewer at the end.
-    ///
-    /// # Errors
-    /// The source's error, in place of the missing bytes.
     pub(super) fn record(&mut self, count: usize) -> io::Result<Range<usize>> {
         while self.end - self.start < count {
             if !self.more() {
@@ -163,7 +153,6 @@ impl Buffer {
         }
     }
 
-    /// Reads more; false when nothing more comes.
     #[cold]
     fn more(&mut self) -> bool {
         if self.ended {

@@ -37,20 +37,20 @@ impl FromStr for Columns {
     fn from_str(text: &str) -> Result<Columns, Error> {
         let place = |letter: char| -> Result<Option<usize>, Error> {
             if text.matches(letter).count() > 1 {
-                return Err(Error::spec(format!(
+                return Err(Error::Spec(format!(
                     "the columns \"{text}\" name {letter} twice"
                 )));
             }
             Ok(text.find(letter))
         };
         if text.len() > MAX_COLUMNS || !text.chars().all(|c| "tdasf-".contains(c)) {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "the columns \"{text}\" are not at most {MAX_COLUMNS} letters of t(ime), d(evice), a(ddress), s(ectors), f(lag) and - (ignored)"
             )));
         }
         let needed = |letter: char| -> Result<usize, Error> {
             place(letter)?.ok_or_else(|| {
-                Error::spec(format!(
+                Error::Spec(format!(
                     "the columns \"{text}\" lack {letter}: address (a), sectors (s) and flag (f) are needed"
                 ))
             })

@@ -8,21 +8,20 @@
 //! warning, with the option that decides it.
 
 use super::blkparse::{self, Blkparse};
-use super::cloudphysics::CloudPhysics;
 use super::columns::{FiveColumns, usual_columns};
 use super::fields::{self, excerpt};
 use super::format::{Format, TraceSpec};
 use super::parser::LineParser;
 use super::plausible::{Evidence, Grade};
-use super::tectonic::{self, Tectonic};
-use super::tencent::Tencent;
-use super::unit::TimeUnit;
+use super::rows::{self, Rows};
 use super::vscsi::Version;
-use super::{alibaba::Alibaba, fio, fiu::Fiu, lis::Lis, msr::Msr, spc::Spc, systor::Systor};
+use super::{fio, fiu::Fiu, lis::Lis, msr::Msr};
 use crate::Op;
 
 /// Lines that vote.
 const VOTERS: usize = 200;
+/// Columns of a line of Tectonic, which has more than its parser needs.
+const TECTONIC_COLUMNS: usize = 8;
 
 /// Other kinds of files, which are refused by name instead of as damaged traces: (offset, magic,
 /// name).
@@ -173,7 +172,7 @@ fn weigh(format: Format, lines: &[&[u8]]) -> (usize, Grade) {
             return (count(&|line| blkparse::action(line).is_some()), Grade::Good);
         }
         Format::Lis => count(&is_lis),
-        Format::Tectonic => count(&|line| fields::fields(line).count() >= tectonic::LEAST_COLUMNS),
+        Format::Tectonic => count(&|line| fields::fields(line).count() >= TECTONIC_COLUMNS),
         _ => lines.len(),
     };
     if own * 2 < lines.len() || own == 0 {
@@ -209,9 +208,10 @@ pub(super) fn parser(
 ) -> Option<(Box<dyn LineParser>, Vec<String>)> {
     let options = &spec.options;
     let sector = options.sector.unwrap_or(512);
+    let rows = |layout| Box::new(Rows::new(layout, options));
     let mut notes = Vec::new();
     let parser: Box<dyn LineParser> = match format {
-        Format::Spc => Box::new(Spc { sector }),
+        Format::Spc => rows(&rows::SPC),
         Format::Msr => Box::new(Msr::default()),
         Format::Etw => Box::new(super::etw::Etw::new()),
         Format::Columns => {
@@ -231,20 +231,12 @@ pub(super) fn parser(
             })
         }
         Format::Fio => Box::new(fio::Fio::new(head)),
-        Format::CloudPhysics => Box::new(CloudPhysics {
-            unit_ns: options.unit.unwrap_or(TimeUnit::Seconds).nanoseconds(),
-            sector,
-        }),
+        Format::CloudPhysics => rows(&rows::CLOUDPHYSICS),
         Format::Fiu => Box::new(Fiu { sector }),
-        Format::Alibaba => Box::new(Alibaba),
-        Format::Systor => Box::new(Systor),
-        Format::Tencent => Box::new(Tencent {
-            unit_ns: options.unit.unwrap_or(TimeUnit::Seconds).nanoseconds(),
-            sector,
-        }),
-        Format::Tectonic => Box::new(Tectonic {
-            block: options.block.unwrap_or(tectonic::BLOCK),
-        }),
+        Format::Alibaba => rows(&rows::ALIBABA),
+        Format::Systor => rows(&rows::SYSTOR),
+        Format::Tencent => rows(&rows::TENCENT),
+        Format::Tectonic => rows(&rows::TECTONIC),
         Format::Lis => Box::new(Lis {
             op: options.op.unwrap_or(Op::Read),
             page: options.page.unwrap_or(4096),

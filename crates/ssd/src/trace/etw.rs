@@ -121,25 +121,18 @@ impl LineParser for Etw {
 
 impl Etw {
     fn event(&mut self, line: &[u8]) -> Parsed {
-        let mut fields = fields::commas(line).take(MAX_COLUMNS).enumerate();
-        let (op, places) = match fields.next().map(|(_, kind)| kind).unwrap_or_default() {
+        let mut columns = [&[][..]; MAX_COLUMNS];
+        for (column, field) in columns.iter_mut().zip(fields::commas(line)) {
+            *column = field;
+        }
+        let (op, places) = match columns[0] {
             b"DiskRead" => (Op::Read, self.read),
             b"DiskWrite" => (Op::Write, self.write),
             b"DiskFlush" => (Op::Flush, self.flush),
             _ => return Parsed::Other,
         };
-        let (mut time, mut offset, mut size, mut disk) = (&[][..], &[][..], &[][..], &[][..]);
-        for (at, field) in fields {
-            if at == places.time {
-                time = field;
-            } else if at == places.offset {
-                offset = field;
-            } else if at == places.size {
-                size = field;
-            } else if at == places.disk {
-                disk = field;
-            }
-        }
+        let [time, offset, size, disk] =
+            [places.time, places.offset, places.size, places.disk].map(|place| columns[place]);
         if time.eq_ignore_ascii_case(b"TimeStamp") {
             // A dump whose header lacks its BeginHeader.
             return self.header(line);

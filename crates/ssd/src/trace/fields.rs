@@ -2,11 +2,8 @@
 //! Parses numbers and words of a line of text. Every parser of a text format uses these functions.
 //! None of them allocates, and none panics on any bytes.
 
-/// Nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds in a millisecond.
 pub(super) const MILLISECOND: u64 = 1_000_000;
-/// Nanoseconds in a microsecond.
 pub(super) const MICROSECOND: u64 = 1_000;
 
 /// A number of decimal digits and nothing else; `None` beyond 64 bits too.
@@ -37,7 +34,6 @@ pub(super) fn uint(field: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// A number that fits 32 bits.
 #[inline]
 pub(super) fn uint32(field: &[u8]) -> Option<u32> {
     u32::try_from(uint(field)?).ok()
@@ -63,7 +59,6 @@ pub(super) fn hex(field: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// A point in time in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     /// Nanoseconds; 0 for a negative time.
@@ -72,7 +67,6 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// A time of `ns` nanoseconds.
     #[inline]
     pub(super) fn at(ns: u64) -> Stamp {
         Stamp {
@@ -122,7 +116,6 @@ pub(super) fn time(field: &[u8], unit_ns: u64) -> Option<Stamp> {
     })
 }
 
-/// The fields between commas, without the spaces around them.
 #[inline]
 pub(super) fn commas(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     // Fields are short, so a plain loop is faster than a vector search for each.
@@ -139,13 +132,18 @@ pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
 /// The fields of a line: separated by commas if it has any, otherwise by spaces and tabs.
 #[inline]
 pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let has_commas = memchr::memchr(b',', line).is_some();
-    let parts = line.split(move |byte| match has_commas {
+    split(line, memchr::memchr(b',', line).is_some())
+}
+
+/// The fields of a line between commas, or between spaces and tabs.
+#[inline]
+pub(super) fn split(line: &[u8], by_commas: bool) -> impl Iterator<Item = &[u8]> {
+    let parts = line.split(move |byte| match by_commas {
         true => *byte == b',',
         false => byte.is_ascii_whitespace(),
     });
     let parts = parts.map(<[u8]>::trim_ascii);
-    parts.filter(move |part| has_commas || !part.is_empty())
+    parts.filter(move |part| by_commas || !part.is_empty())
 }
 
 /// Whether a line is a heading: no field begins with a digit, and at least one begins with a

@@ -17,7 +17,6 @@
 use super::fields::{self, Stamp};
 use super::parser::{LineParser, Parsed, read_or_write, want};
 
-/// Words of a line that are parsed.
 const MAX_WORDS: usize = 24;
 
 pub(super) struct Fiu {

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::str::FromStr;
 
-use crate::spec::Spec;
+use crate::spec::{Spec, rows};
 use crate::{Error, Op, Request};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,23 +91,17 @@ impl Fold {
 }
 
 /// The ways to fold, for users: name, description, options.
-pub const WAYS: [(&str, &str, &[&str]); 3] = [
-    (
-        "none",
+pub const WAYS: [(&str, &str, &[&str]); 3] = rows! {
+    "none",
         "a request beyond the drive's end is an error; devices overlap unless devices=0*1g+1*500m gives each a part of the drive",
-        &["devices"],
-    ),
-    (
-        "modulo",
+        &["devices"];
+    "modulo",
         "addresses beyond the drive's end begin again at 0; devices overlap unless devices=0*1g+1*500m gives each a part of the drive",
-        &["devices"],
-    ),
-    (
-        "compact",
+        &["devices"];
+    "compact",
         "extents (1m each) lie in the order of their first use, so that a trace fits a drive of its footprint; devices stay apart",
-        &["extent"],
-    ),
-];
+        &["extent"];
+};
 
 #[derive(Clone, Copy)]
 struct Part {
@@ -140,20 +134,21 @@ impl Folder {
     /// compact.
     pub fn new(fold: &Fold, capacity: u64) -> Result<Folder, Error> {
         if capacity == 0 {
-            return Err(Error::spec("a drive of 0 bytes holds no trace"));
+            return Err(Error::Spec("a drive of 0 bytes holds no trace".to_owned()));
         }
         if let Range::Compact(extent) = fold.range
             && !(LEAST_EXTENT..=capacity).contains(&extent)
         {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "extents of {extent} bytes are not within {LEAST_EXTENT} and the {capacity} of the drive"
             )));
         }
         let parts = match &fold.devices {
             Devices::Ignore => None,
             Devices::Concatenate(_) if matches!(fold.range, Range::Compact(_)) => {
-                return Err(Error::spec(
-                    "compact keeps devices apart by itself, so it takes no sizes of devices",
+                return Err(Error::Spec(
+                    "compact keeps devices apart by itself, so it takes no sizes of devices"
+                        .to_owned(),
                 ));
             }
             Devices::Concatenate(list) => Some(parts(list, capacity)?),
@@ -374,7 +369,6 @@ fn refuse(number: u64, why: String) -> Error {
     Error::Request(format!("request {number}{why}"))
 }
 
-/// The parts of the drive, one after the other.
 fn parts(list: &[(u32, u64)], capacity: u64) -> Result<HashMap<u32, Part>, Error> {
     let mut parts = HashMap::new();
     let mut base = 0u64;
@@ -385,15 +379,15 @@ fn parts(list: &[(u32, u64)], capacity: u64) -> Result<HashMap<u32, Part>, Error
             what: DEVICE,
         };
         if bytes == 0 {
-            return Err(Error::spec(format!("device {device} is given 0 bytes")));
+            return Err(Error::Spec(format!("device {device} is given 0 bytes")));
         }
         if parts.insert(device, part).is_some() {
-            return Err(Error::spec(format!("device {device} is given two sizes")));
+            return Err(Error::Spec(format!("device {device} is given two sizes")));
         }
         base = base.saturating_add(bytes);
     }
     if base > capacity {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "the devices have {base} bytes together, and the drive has {capacity}"
         )));
     }
@@ -419,7 +413,7 @@ impl FromStr for Fold {
                 })
             }
             _ => {
-                return Err(Error::spec(format!(
+                return Err(Error::Spec(format!(
                     "\"{name}\" is not a way to fold addresses: none, modulo or compact"
                 )));
             }
@@ -448,7 +442,7 @@ impl FromStr for Fold {
 /// `3*1g`: device 3 has a GiB.
 fn device_of(text: &str) -> Result<(u32, u64), Error> {
     let wrong = || {
-        Error::spec(format!(
+        Error::Spec(format!(
             "\"{text}\" is not a device with its size, such as 3*1g"
         ))
     };

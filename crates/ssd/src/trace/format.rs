@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::column_order::Columns;
 use super::unit::TimeUnit;
-use crate::spec::Spec;
+use crate::spec::{Spec, rows};
 use crate::{Error, Op};
 
 /// A trace format; [`Format::about`] says whose.
@@ -31,30 +31,34 @@ pub enum Format {
     Senko,
 }
 
-/// A format's names, of which the first is displayed, and its options.
-const NAMES: [(Format, &[&str], &[&str]); 15] = [
-    (Format::Spc, &["spc"], &["sector"]),
-    (Format::Msr, &["msr"], &[]),
-    (Format::Etw, &["etw"], &[]),
-    (
-        Format::Columns,
-        &["columns", "disksim", "mqsim", "ssdsim"],
-        &["unit", "sector", "write", "read", "columns"],
-    ),
-    (Format::Blkparse, &["blkparse"], &["event", "zone"]),
-    (Format::Fio, &["fio"], &[]),
-    (Format::Vscsi, &["vscsi"], &[]),
-    (Format::CloudPhysics, &["cloudphysics"], &["unit", "sector"]),
-    (Format::Fiu, &["fiu"], &["sector"]),
-    (Format::Alibaba, &["alibaba"], &[]),
-    (Format::Systor, &["systor"], &[]),
-    (Format::Tencent, &["tencent"], &["unit", "sector"]),
-    (Format::Tectonic, &["tectonic", "baleen"], &["block"]),
-    (Format::Lis, &["lis", "arc"], &["op", "page"]),
-    (Format::Senko, &["senko", "native"], &["streams"]),
-];
+/// A format's names, of which the first is displayed, its options, and whose it is.
+type Row = (
+    Format,
+    &'static [&'static str],
+    &'static [&'static str],
+    &'static str,
+);
 
-/// The name that requests recognition of the format.
+const NAMES: [Row; 15] = rows! {
+    Format::Spc, &["spc"], &["sector"], "Financial and WebSearch of the UMass repository";
+    Format::Msr, &["msr"], &[], "MSR Cambridge";
+    Format::Etw, &["etw"], &[], "dumps of Event Tracing for Windows: Exchange, MSN, TPC";
+    Format::Columns, &["columns", "disksim", "mqsim", "ssdsim"], &["unit", "sector", "write", "read", "columns"],
+        "time device address sectors flag: DiskSim, MQSim, SSDsim";
+    Format::Blkparse, &["blkparse"], &["event", "zone"], "blkparse's text, zoned drives too";
+    Format::Fio, &["fio"], &[], "fio's logs, versions 2 and 3";
+    Format::Vscsi, &["vscsi"], &[], "VMware's binary records, such as CloudPhysics";
+    Format::CloudPhysics, &["cloudphysics"], &["unit", "sector"], "CloudPhysics as text";
+    Format::Fiu, &["fiu"], &["sector"], "Florida International University";
+    Format::Alibaba, &["alibaba"], &[], "Alibaba Cloud's block traces";
+    Format::Systor, &["systor"], &[], "virtual desktops, SYSTOR 2017";
+    Format::Tencent, &["tencent"], &["unit", "sector"], "Tencent's cloud block storage";
+    Format::Tectonic, &["tectonic", "baleen"], &["block"],
+        "Meta's Tectonic, as of Baleen (FAST 2024)";
+    Format::Lis, &["lis", "arc"], &["op", "page"], "page references of the ARC paper";
+    Format::Senko, &["senko", "native"], &["streams"], "what senko serve --trace records";
+};
+
 const AUTO: &str = "auto";
 
 impl Format {
@@ -62,7 +66,7 @@ impl Format {
         NAMES.iter().map(|row| row.0)
     }
 
-    fn row(self) -> &'static (Format, &'static [&'static str], &'static [&'static str]) {
+    fn row(self) -> &'static Row {
         let row = NAMES.iter().find(|row| row.0 == self);
         row.expect("every format has a row")
     }
@@ -83,26 +87,9 @@ impl Format {
 
     /// A description for a list.
     pub fn about(self) -> &'static str {
-        match self {
-            Format::Spc => "Financial and WebSearch of the UMass repository",
-            Format::Msr => "MSR Cambridge",
-            Format::Etw => "dumps of Event Tracing for Windows: Exchange, MSN, TPC",
-            Format::Columns => "time device address sectors flag: DiskSim, MQSim, SSDsim",
-            Format::Blkparse => "blkparse's text, zoned drives too",
-            Format::Fio => "fio's logs, versions 2 and 3",
-            Format::Vscsi => "VMware's binary records, such as CloudPhysics",
-            Format::CloudPhysics => "CloudPhysics as text",
-            Format::Fiu => "Florida International University",
-            Format::Alibaba => "Alibaba Cloud's block traces",
-            Format::Systor => "virtual desktops, SYSTOR 2017",
-            Format::Tencent => "Tencent's cloud block storage",
-            Format::Tectonic => "Meta's Tectonic, as of Baleen (FAST 2024)",
-            Format::Lis => "page references of the ARC paper",
-            Format::Senko => "what senko serve --trace records",
-        }
+        self.row().3
     }
 
-    /// The format of this name.
     pub(super) fn of_name(name: &str) -> Option<Format> {
         let row = NAMES.iter().find(|row| row.1.contains(&name));
         row.map(|row| row.0)
@@ -156,7 +143,6 @@ pub struct TraceSpec {
     given: Vec<&'static str>,
 }
 
-/// Every option's name.
 const KNOWN: [&str; 11] = [
     "unit", "sector", "write", "read", "columns", "event", "op", "page", "zone", "block", "streams",
 ];
@@ -182,7 +168,7 @@ impl TraceSpec {
             return Ok(());
         };
         let options = format.options();
-        Err(Error::spec(if options.is_empty() {
+        Err(Error::Spec(if options.is_empty() {
             format!("the trace format {format} has no options, and so no {foreign}")
         } else {
             let options = options.join(", ");
@@ -201,7 +187,7 @@ impl FromStr for TraceSpec {
             Some(format) => Some(format),
             None if name == AUTO => None,
             None => {
-                return Err(Error::spec(format!(
+                return Err(Error::Spec(format!(
                     "\"{name}\" is not a trace format; known are {} and {AUTO}",
                     Format::names()
                 )));
@@ -215,27 +201,38 @@ impl FromStr for TraceSpec {
             }
             Ok(value)
         };
+        const FLAGS: [(&str, u64); 2] = [("0", 0), ("1", 1)];
+        const OPS: [(&str, Op); 2] = [("read", Op::Read), ("write", Op::Write)];
+        const STREAMS: [(&str, bool); 2] = [("purpose", true), ("none", false)];
         let mut options = Options {
             unit: take("unit")?.map(|text| text.parse()).transpose()?,
             sector: bytes_of("sector", take("sector")?)?,
             columns: take("columns")?.map(|text| text.parse()).transpose()?,
             event: take("event")?.map(|text| event_of(&text)).transpose()?,
-            op: take("op")?.map(|text| op_of(&text)).transpose()?,
+            op: one_of(
+                take("op")?,
+                &OPS,
+                "a page reference is a read or a write, and not",
+            )?,
             page: bytes_of("page", take("page")?)?,
             zone: bytes_of("zone", take("zone")?)?,
             block: bytes_of("block", take("block")?)?,
-            streams: take("streams")?.map(|text| streams_of(&text)).transpose()?,
+            streams: one_of(
+                take("streams")?,
+                &STREAMS,
+                "streams come from purpose or none, and not from",
+            )?,
             write_flag: None,
         };
-        let write = take("write")?
-            .map(|text| flag_of("write", &text))
-            .transpose()?;
-        let read = take("read")?
-            .map(|text| flag_of("read", &text))
-            .transpose()?;
+        let write = one_of(
+            take("write")?,
+            &FLAGS,
+            "the flag of write is 0 or 1, and not",
+        )?;
+        let read = one_of(take("read")?, &FLAGS, "the flag of read is 0 or 1, and not")?;
         options.write_flag = match (write, read) {
             (Some(write), Some(read)) if write == read => {
-                return Err(Error::spec(format!(
+                return Err(Error::Spec(format!(
                     "{name}: {write} can't be the flag of both reads and writes"
                 )));
             }
@@ -275,51 +272,35 @@ fn without_commas_in_columns(text: &str) -> String {
     out
 }
 
-fn flag_of(option: &str, text: &str) -> Result<u64, Error> {
-    match text {
-        "0" => Ok(0),
-        "1" => Ok(1),
-        _ => Err(Error::spec(format!(
-            "the flag of {option} is 0 or 1, and not \"{text}\""
-        ))),
-    }
-}
-
 fn bytes_of(option: &str, text: Option<String>) -> Result<Option<u64>, Error> {
     let Some(text) = text else { return Ok(None) };
     match crate::spec::bytes(&text) {
         Ok(bytes @ 1..=MAX_UNIT_BYTES) => Ok(Some(bytes)),
-        _ => Err(Error::spec(format!(
+        _ => Err(Error::Spec(format!(
             "\"{text}\" is not a number of bytes for {option}: 1 to 1t"
         ))),
+    }
+}
+
+/// The value of one of these words.
+fn one_of<T: Copy>(
+    text: Option<String>,
+    words: &[(&str, T)],
+    wrong: &str,
+) -> Result<Option<T>, Error> {
+    let Some(text) = text else { return Ok(None) };
+    let found = words.iter().find(|(word, _)| *word == text);
+    match found {
+        Some((_, value)) => Ok(Some(*value)),
+        None => Err(Error::Spec(format!("{wrong} \"{text}\""))),
     }
 }
 
 fn event_of(text: &str) -> Result<u8, Error> {
     match text {
         "Q" | "G" | "I" | "D" | "C" => Ok(text.as_bytes()[0]),
-        _ => Err(Error::spec(format!(
+        _ => Err(Error::Spec(format!(
             "\"{text}\" is not an event to count requests at: Q, G, I, D or C"
-        ))),
-    }
-}
-
-fn op_of(text: &str) -> Result<Op, Error> {
-    match text {
-        "read" => Ok(Op::Read),
-        "write" => Ok(Op::Write),
-        _ => Err(Error::spec(format!(
-            "a page reference is a read or a write, and not \"{text}\""
-        ))),
-    }
-}
-
-fn streams_of(text: &str) -> Result<bool, Error> {
-    match text {
-        "purpose" => Ok(true),
-        "none" => Ok(false),
-        _ => Err(Error::spec(format!(
-            "streams come from purpose or none, and not from \"{text}\""
         ))),
     }
 }

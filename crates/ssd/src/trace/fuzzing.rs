@@ -3,7 +3,7 @@
 
 use std::io::Cursor;
 
-use super::{Fold, Folder, Format, Range, Reader, Summary, TraceSpec, TraceWriter, WriteFormat};
+use super::{Folder, Format, Reader, Summary, TraceSpec, TraceWriter, WriteFormat};
 use crate::{Op, Request};
 
 /// Bytes of the drive that requests are folded into.
@@ -22,16 +22,11 @@ pub fn any_trace(data: &[u8]) {
     let Ok(mut reader) = Reader::new(Cursor::new(data.to_vec()), &spec) else {
         return;
     };
-    let modulo = Fold {
-        range: Range::Modulo,
-        ..Fold::default()
+    let folder = |way: &str| {
+        let fold = way.parse().expect("a way to fold");
+        Folder::new(&fold, CAPACITY).expect("the fold is sound")
     };
-    let compact = Fold {
-        range: Range::Compact(1 << 20),
-        ..Fold::default()
-    };
-    let mut modulo = Folder::new(&modulo, CAPACITY).expect("the fold is sound");
-    let mut compact = Folder::new(&compact, CAPACITY).expect("the fold is sound");
+    let (mut modulo, mut compact) = (folder("modulo"), folder("compact"));
     let mut writer = TraceWriter::new(std::io::sink(), WriteFormat::Fio);
     let (mut summary, mut given, mut now) = (Summary::default(), 0u64, 0);
     for request in &mut reader {

@@ -19,7 +19,6 @@
 use super::fields::{self, Stamp};
 use super::parser::{LineParser, Parsed, read_or_write, want};
 
-/// Nanoseconds of a FILETIME's unit.
 const TICK: u64 = 100;
 /// Most hosts that are distinguished.
 const MAX_HOSTS: usize = 1 << 12;
@@ -28,7 +27,6 @@ const MAX_DISKS: u64 = 1 << 16;
 #[derive(Default)]
 pub(super) struct Msr {
     hosts: Vec<Box<[u8]>>,
-    /// The host of the last line.
     last: usize,
 }
 

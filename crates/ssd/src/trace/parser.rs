@@ -5,7 +5,6 @@
 use super::fields::Stamp;
 use crate::Op;
 
-/// A request as it is in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Raw {
     /// The time, by the trace's own clock.
@@ -18,7 +17,6 @@ pub(super) struct Raw {
     pub stream: u16,
 }
 
-/// The contents of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Request(Raw),
@@ -45,7 +43,6 @@ impl Parsed {
     }
 }
 
-/// A text format.
 pub(super) trait LineParser: Send {
     /// Parses one line, which is neither blank nor a `#` comment.
     fn line(&mut self, line: &[u8]) -> Parsed;

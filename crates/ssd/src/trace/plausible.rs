@@ -10,7 +10,6 @@
 use super::fields;
 use super::format::Format;
 use super::parser::{LineParser, Parsed};
-use super::tencent;
 use crate::Op;
 
 /// The largest request size that may be frequent in a head.
@@ -34,7 +33,6 @@ pub(super) struct Evidence {
     foreign: bool,
 }
 
-/// How strong the evidence is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Grade {
     /// It can't be this format, and why.
@@ -45,7 +43,6 @@ pub(super) enum Grade {
 }
 
 impl Evidence {
-    /// The evidence of `parser` in `lines`.
     pub(super) fn of(format: Format, parser: &mut dyn LineParser, lines: &[&[u8]]) -> Evidence {
         let mut found = Evidence::default();
         let mut before = None;
@@ -66,7 +63,7 @@ impl Evidence {
             before = Some(raw.time.ns);
         }
         found.foreign = match format {
-            Format::Tencent => !lines.iter().all(|line| tencent::is_unix_time(line)),
+            Format::Tencent => !lines.iter().all(|line| is_unix_time(line)),
             Format::Lis => !counts_up(lines),
             _ => false,
         };
@@ -84,24 +81,18 @@ impl Evidence {
                 | Format::Systor
                 | Format::CloudPhysics
         );
+        let doubt = |sure: bool, why| match sure {
+            true => Grade::Weak(why),
+            false => Grade::No(why),
+        };
         if self.with_bytes == 0 || self.sized * 2 < self.with_bytes {
             let why = "most sizes are not whole sectors, or larger than a request";
             // Names of operations are a better sign than sizes, but a SCSI command is only a
             // number.
-            let sure = named && format != Format::CloudPhysics;
-            return if sure {
-                Grade::Weak(why)
-            } else {
-                Grade::No(why)
-            };
+            return doubt(named && format != Format::CloudPhysics, why);
         }
         if self.rising * 10 < self.requests * 6 && self.requests >= ENOUGH {
-            let why = "times do not rise";
-            return if named {
-                Grade::Weak(why)
-            } else {
-                Grade::No(why)
-            };
+            return doubt(named, "times do not rise");
         }
         if self.rising * 20 < self.requests * 19 {
             return Grade::Weak("times do not always rise");
@@ -121,6 +112,12 @@ impl Evidence {
             Grade::Weak("there is but one kind of operation, and its flag is but a number")
         }
     }
+}
+
+/// Whether the first column is a time that a guess accepts as Tencent's: from 2001 to 2286.
+fn is_unix_time(line: &[u8]) -> bool {
+    let first = fields::commas(line).next().unwrap_or_default();
+    fields::uint(first).is_some_and(|second| (1_000_000_000..10_000_000_000).contains(&second))
 }
 
 /// Whether the last column rises and the one before is 0, as in the traces of the ARC paper.

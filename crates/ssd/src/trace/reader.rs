@@ -43,7 +43,6 @@ pub struct Damage {
 pub struct Counts {
     /// Lines, or binary records.
     pub items: u64,
-    /// Requests that were returned.
     pub requests: u64,
     /// Requests for no bytes, dropped.
     pub zero_sized: u64,
@@ -83,7 +82,6 @@ enum Source {
 /// A trace that is being read: an iterator that ends after its first error.
 pub struct Reader {
     source: Source,
-    /// Bytes read from the file.
     taken: Arc<AtomicU64>,
     format: Format,
     compression: Compression,
@@ -95,7 +93,6 @@ pub struct Reader {
     counts: Counts,
     /// The trace's clock at the first request.
     origin: Option<u64>,
-    /// The time of the last request.
     now: Time,
     ended: bool,
 }
@@ -200,23 +197,15 @@ impl Reader {
 
     /// How much of the trace is damaged, in a sentence.
     pub(super) fn damage(&self) -> Option<String> {
-        let Counts {
-            requests,
-            damaged,
-            zero_sized,
-            ..
-        } = self.counts;
-        let (meant, unit) = (requests + damaged + zero_sized, self.unit());
+        let (damaged, meant, unit) = (self.counts.damaged, self.counts.meant(), self.unit());
         (damaged > 0).then(|| format!("{damaged} of {meant} {unit}s are damaged and left out"))
     }
 
     /// Refuses input that is not a trace: nothing in it is a request, or most of it is damaged.
     /// `name` is the user's name for it.
     pub fn check(&self, name: &str) -> Result<(), String> {
-        let Counts {
-            requests, damaged, ..
-        } = self.counts;
-        let meant = requests + damaged + self.counts.zero_sized;
+        let (requests, damaged) = (self.counts.requests, self.counts.damaged);
+        let meant = self.counts.meant();
         if requests > 0 && damaged * 2 <= meant {
             return Ok(());
         }
@@ -280,7 +269,6 @@ impl Reader {
         }
     }
 
-    /// The next request, skipping everything else.
     fn advance(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
             let raw = match &mut self.source {
@@ -382,6 +370,11 @@ impl Iterator for Reader {
 }
 
 impl Counts {
+    /// Lines or records that mean requests.
+    fn meant(&self) -> u64 {
+        self.requests + self.damaged + self.zero_sized
+    }
+
     /// Counts a line or record; returns its request, if it is a valid one.
     #[inline]
     fn judge(&mut self, parsed: Parsed, text: &[u8]) -> Option<Raw> {

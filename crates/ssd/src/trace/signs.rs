@@ -16,13 +16,11 @@ const FEW: u64 = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signs {
     pub requests: u64,
-    /// Requests with bytes.
     pub sized: u64,
     /// Of those, with a size that is a multiple of [`SQUARE`].
     pub square: u64,
     /// Of those, small and not whole sectors.
     pub odd: u64,
-    /// Requests at a whole second.
     pub whole_seconds: u64,
     /// Times that differ from the previous one, and the last time.
     pub times: u64,

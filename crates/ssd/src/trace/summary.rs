@@ -19,7 +19,6 @@ use crate::{Op, Request, Time};
 const MAX_DEVICES: usize = 1 << 16;
 const SHOWN_DEVICES: usize = 8;
 
-/// Requests and bytes by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Mix {
     pub reads: u64,
@@ -83,12 +82,10 @@ pub struct DeviceSummary {
 /// A summary of a trace. Add requests one by one, or use [`Summary::of`] for a whole trace.
 #[derive(serde::Serialize)]
 pub struct Summary {
-    /// The format; none for generated requests.
     pub format: Option<Format>,
     #[serde(serialize_with = "by_name")]
     pub compression: Compression,
     pub timed: bool,
-    /// Requests and bytes by operation.
     pub mix: Mix,
     /// Distinct 4 KiB pages that were read or written.
     pub footprint_pages: u64,

@@ -10,11 +10,8 @@ use crate::Error;
 /// The unit of a trace's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// 10^-9 s.
     Nanoseconds,
-    /// 10^-6 s.
     Microseconds,
-    /// 10^-3 s.
     Milliseconds,
     Seconds,
 }
@@ -41,7 +38,7 @@ impl FromStr for TimeUnit {
     fn from_str(text: &str) -> Result<TimeUnit, Error> {
         let unit = UNITS.iter().find(|unit| unit.1 == text);
         unit.map(|unit| unit.0).ok_or_else(|| {
-            Error::spec(format!("\"{text}\" is not a unit of time: ns, us, ms or s"))
+            Error::Spec(format!("\"{text}\" is not a unit of time: ns, us, ms or s"))
         })
     }
 }

@@ -24,7 +24,6 @@ use super::fields::{MICROSECOND, Stamp};
 use super::parser::Parsed;
 use crate::Op;
 
-/// The version of a binary trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     One,

@@ -27,7 +27,6 @@ use crate::{Error, Op, Request};
 
 /// 1970, as a FILETIME.
 const UNIX_EPOCH: u64 = 116_444_736_000_000_000;
-/// Nanoseconds of a FILETIME's unit.
 const TICK: u64 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +42,7 @@ pub enum WriteFormat {
         /// The flag of a write, 0 or 1.
         write_flag: u64,
     },
-    /// fio's log, version 3.
     Fio,
-    /// Senko's own.
     Senko,
 }
 
@@ -55,7 +52,7 @@ impl FromStr for WriteFormat {
     fn from_str(text: &str) -> Result<WriteFormat, Error> {
         let name = text.split(':').next().unwrap_or_default();
         let unwritten = || {
-            Err(Error::spec(format!(
+            Err(Error::Spec(format!(
                 "\"{name}\" can't be written; spc, msr, columns (disksim, mqsim, ssdsim), fio and senko can"
             )))
         };
@@ -69,9 +66,9 @@ impl FromStr for WriteFormat {
         match format {
             Some(Format::Spc) => Ok(WriteFormat::Spc { sector }),
             Some(Format::Msr) => Ok(WriteFormat::Msr),
-            Some(Format::Columns) if options.columns.is_some() => {
-                Err(Error::spec("columns are written in the order tdasf only"))
-            }
+            Some(Format::Columns) if options.columns.is_some() => Err(Error::Spec(
+                "columns are written in the order tdasf only".to_owned(),
+            )),
             Some(Format::Columns) => Ok(WriteFormat::Columns {
                 unit: options.unit.unwrap_or(TimeUnit::Nanoseconds),
                 sector,
@@ -84,7 +81,6 @@ impl FromStr for WriteFormat {
     }
 }
 
-/// The requests written, and those lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Written {
     pub requests: u64,
