@@ -63,10 +63,8 @@ impl Outgoing {
 }
 
 pub trait Buffer: Send {
-    /// Pages that it holds.
     fn len(&self) -> usize;
 
-    /// Whether it holds no page.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -146,7 +144,7 @@ pub static ALL: &[Part<Make>] = &parts! {
 pub fn build(spec: &Spec, around: &Surroundings) -> Result<(Box<dyn Buffer>, Spec), Error> {
     let part = Part::find(ALL, spec, "write buffer")?;
     if around.capacity == 0 && part.name != "none" {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "the write buffer {} needs RAM, and the drive has none for it: set buffer_bytes, or use none",
             part.name
         )));

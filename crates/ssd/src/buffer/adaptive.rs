@@ -106,14 +106,11 @@ struct Adaptive {
     ghosts: Vec<Ghost>,
     judge: Judge,
     seen: Seen,
-    /// Which ghost is followed.
     leader: usize,
-    /// The pages that are here.
     held: Groups,
     /// Logical blocks of which pages were here and not in the leader's ghost when it became the
     /// leader. The last of them leaves first.
     behind: Vec<u32>,
-    /// Page writes until the next judgement.
     until: usize,
     /// Pages that left each ghost with the last write or flush.
     left: Vec<f64>,
@@ -156,7 +153,6 @@ impl Pages {
     }
 }
 
-/// Which pages the copies see.
 #[derive(Clone, Copy)]
 struct Seen {
     pages_per_group: u32,

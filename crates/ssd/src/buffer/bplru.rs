@@ -10,30 +10,26 @@
 //! 2008, sections 3.1 to 3.3. Deviation: none; as in the paper, reads do not change the order.
 //! Options: `padding` and `compensation` switch the techniques off, as in the paper's measurements.
 
-use super::blockwise::{Blockwise, Order};
+use super::blockwise::{Blockwise, InOrder, Order};
 use super::groups::{Entered, Groups};
 use super::{Buffer, Surroundings};
 use crate::Error;
-use crate::geometry::{Lpn, NONE};
+use crate::geometry::Lpn;
 use crate::lists::Lists;
 use crate::spec::Spec;
 
 struct Bplru {
     compensation: bool,
-    pages_per_block: u32,
     /// One list, the oldest first.
     order: Lists,
-    /// The page that each block's writes would continue with if they came in order, [`NONE`] if
-    /// they did not.
-    next: Vec<u32>,
+    in_order: InOrder,
 }
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = Bplru {
         compensation: spec.take_quietly("compensation", true)?,
-        pages_per_block: around.pages_per_block,
         order: Lists::new(around.capacity, 1),
-        next: vec![NONE; around.capacity],
+        in_order: InOrder::new(around),
     };
     let padding = spec.take_quietly("padding", true)?;
     Ok(Box::new(Blockwise::new(around, padding, order)))
@@ -42,15 +38,10 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
 impl Order for Bplru {
     fn written(&mut self, _: &Groups, entered: Entered, lpn: Lpn) {
         let slot = entered.slot;
-        let page = lpn % self.pages_per_block;
-        let next = &mut self.next[slot as usize];
-        if entered.new_group {
-            *next = 0;
-        } else {
+        if !entered.new_group {
             self.order.unlink(slot);
         }
-        *next = if page == *next { page + 1 } else { NONE };
-        if self.compensation && *next == self.pages_per_block {
+        if self.in_order.written(entered, lpn) && self.compensation {
             self.order.push_front(0, slot);
         } else {
             self.order.push_back(0, slot);
@@ -58,7 +49,7 @@ impl Order for Bplru {
     }
 
     fn shrunk(&mut self, _: &Groups, slot: u32) {
-        self.next[slot as usize] = NONE;
+        self.in_order.broken(slot);
     }
 
     fn removed(&mut self, _: &Groups, slot: u32) {
@@ -70,6 +61,6 @@ impl Order for Bplru {
     }
 
     fn bytes(&self) -> u64 {
-        self.order.bytes() + 4 * self.next.len() as u64
+        self.order.bytes() + self.in_order.bytes()
     }
 }

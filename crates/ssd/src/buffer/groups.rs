@@ -9,33 +9,27 @@ use super::table::Table;
 use super::{Outgoing, Surroundings};
 use crate::geometry::Lpn;
 
-/// Pages by logical block.
 #[derive(Clone, Debug)]
 pub struct Groups {
     pages_per_block: u32,
     logical_pages: u32,
     words: usize,
-    /// Logical block to slot.
     slots: Table,
     block: Vec<u32>,
     count: Vec<u32>,
-    /// A bit for each page of each group.
     bits: Vec<u64>,
     free: Vec<u32>,
     held: usize,
 }
 
-/// The result of adding a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Entered {
     pub slot: u32,
     pub new_group: bool,
-    /// Whether the page was held before.
     pub hit: bool,
 }
 
 impl Groups {
-    /// No page yet.
     pub fn new(around: &Surroundings) -> Self {
         let places = around.capacity;
         let words = around.pages_per_block.div_ceil(64) as usize;
@@ -57,7 +51,6 @@ impl Groups {
         self.held
     }
 
-    /// Pages in a group.
     #[inline]
     pub fn count(&self, slot: u32) -> u32 {
         self.count[slot as usize]
@@ -68,7 +61,6 @@ impl Groups {
         self.block.len()
     }
 
-    /// The present number of groups.
     pub fn len(&self) -> usize {
         self.block.len() - self.free.len()
     }
@@ -80,7 +72,6 @@ impl Groups {
         (word, 1 << (page % 64))
     }
 
-    /// The group of a page, if the page is held.
     #[inline]
     pub fn find(&self, lpn: Lpn) -> Option<u32> {
         let slot = self.slots.get(lpn / self.pages_per_block)?;
@@ -119,7 +110,6 @@ impl Groups {
         }
     }
 
-    /// Removes one page; returns whether it was held.
     pub fn remove(&mut self, lpn: Lpn) -> bool {
         let Some(slot) = self.find(lpn) else {
             return false;
@@ -171,7 +161,6 @@ impl Groups {
             .map(|(block, _)| *block)
     }
 
-    /// All held pages, in no order.
     pub fn held_pages(&self) -> impl Iterator<Item = Lpn> + Clone + '_ {
         let slots = (0..self.block.len() as u32).filter(|slot| self.count[*slot as usize] > 0);
         slots.flat_map(|slot| self.pages(slot))
@@ -204,7 +193,6 @@ impl Groups {
         self.free_slot(slot);
     }
 
-    /// Memory, in bytes.
     pub fn bytes(&self) -> u64 {
         let slabs = 12 * self.block.len() + 8 * self.bits.len();
         self.slots.bytes() + slabs as u64

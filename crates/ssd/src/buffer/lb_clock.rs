@@ -12,34 +12,30 @@
 //! resolved; the rules above are our choice. Options: `padding=true` makes blocks whole as BPLRU
 //! does, off by default; `sequential=false` leaves the last rule out.
 
-use super::blockwise::{Blockwise, Order};
+use super::blockwise::{Blockwise, InOrder, Order};
 use super::groups::{Entered, Groups};
 use super::{Buffer, Surroundings};
 use crate::Error;
-use crate::geometry::{Lpn, NONE};
+use crate::geometry::Lpn;
 use crate::lists::{BySize, Lists};
 use crate::spec::Spec;
 
 struct LbClock {
     sequential: bool,
-    pages_per_block: u32,
     /// The circle, cut open at the hand, which is on a block or before the first one.
     circle: Lists,
     hand: Option<u32>,
-    /// Blocks whose bits are clear.
     clear: BySize,
-    /// As in BPLRU: the page that a block's writes would continue with.
-    next: Vec<u32>,
+    in_order: InOrder,
 }
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = LbClock {
         sequential: spec.take_quietly("sequential", true)?,
-        pages_per_block: around.pages_per_block,
         circle: Lists::new(around.capacity, 1),
         hand: None,
         clear: BySize::new(around.capacity, around.pages_per_block),
-        next: vec![NONE; around.capacity],
+        in_order: InOrder::new(around),
     };
     let padding = spec.take_quietly("padding", false)?;
     Ok(Box::new(Blockwise::new(around, padding, order)))
@@ -48,18 +44,14 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
 impl Order for LbClock {
     fn written(&mut self, groups: &Groups, entered: Entered, lpn: Lpn) {
         let slot = entered.slot;
-        let page = lpn % self.pages_per_block;
         if entered.new_group {
             // Directly after the hand, which reaches it last.
             match self.hand {
                 Some(hand) => self.circle.insert_before(hand, slot),
                 None => self.circle.push_back(0, slot),
             }
-            self.next[slot as usize] = 0;
         }
-        let next = &mut self.next[slot as usize];
-        *next = if page == *next { page + 1 } else { NONE };
-        if self.sequential && *next == self.pages_per_block {
+        if self.in_order.written(entered, lpn) && self.sequential {
             self.clear.touch(slot, groups.count(slot));
         } else {
             self.clear.remove(slot);
@@ -67,7 +59,7 @@ impl Order for LbClock {
     }
 
     fn shrunk(&mut self, groups: &Groups, slot: u32) {
-        self.next[slot as usize] = NONE;
+        self.in_order.broken(slot);
         if self.clear.has(slot) {
             self.clear.enter_first(slot, groups.count(slot));
         }
@@ -95,6 +87,6 @@ impl Order for LbClock {
     }
 
     fn bytes(&self) -> u64 {
-        self.circle.bytes() + self.clear.bytes() + 4 * self.next.len() as u64
+        self.circle.bytes() + self.clear.bytes() + self.in_order.bytes()
     }
 }

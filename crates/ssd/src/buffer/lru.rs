@@ -16,86 +16,136 @@ use crate::geometry::Lpn;
 use crate::lists::Lists;
 use crate::spec::Spec;
 
-struct Lru {
-    capacity: usize,
-    touch_reads: bool,
-    fill_reads: bool,
-    /// From page to place.
-    places: Table,
-    lpns: Vec<Lpn>,
-    /// For each place: whether its page was written. Empty if only written pages are held.
-    dirty: Vec<bool>,
-    free: Vec<u32>,
-    /// One list, the oldest first.
-    order: Lists,
+/// The lists. LRU has one, of all pages. CFLRU (`cflru.rs`) has the young part, and the dirty and
+/// the clean pages of its clean-first region. Each has the oldest first.
+const WORKING: usize = 0;
+const DIRTY: usize = 1;
+const CLEAN: usize = 2;
+
+/// LRU, and CFLRU, which adds the clean-first region.
+pub(super) struct Lru {
+    pub capacity: usize,
+    pub touch_reads: bool,
+    pub fill_reads: bool,
+    /// Pages of the clean-first region, if there is one. A flush keeps its clean pages.
+    pub region: Option<usize>,
+    /// RAM for what is known of a page, beside its place in lists and table.
+    pub bytes_per_page: u64,
 }
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
-    let capacity = around.capacity;
     let fill_reads = spec.take_quietly("fill-reads", false)?;
-    Ok(Box::new(Lru {
-        capacity,
+    let policy = Lru {
+        capacity: around.capacity,
         touch_reads: spec.take_quietly("touch-reads", false)? || fill_reads,
         fill_reads,
-        places: Table::new(capacity),
-        lpns: vec![0; capacity],
-        dirty: vec![false; if fill_reads { capacity } else { 0 }],
-        free: (0..capacity as u32).rev().collect(),
-        order: Lists::new(capacity, 1),
-    }))
+        region: None,
+        // The mark of a dirty page is a byte here; a drive would spend a bit.
+        bytes_per_page: if fill_reads { 9 } else { 8 },
+    };
+    Ok(policy.build())
+}
+
+/// A buffer of single pages.
+struct Pages {
+    policy: Lru,
+    /// Pages in the working list.
+    working: usize,
+    places: Table,
+    lpns: Vec<Lpn>,
+    dirty: Vec<bool>,
+    in_working: Vec<bool>,
+    free: Vec<u32>,
+    order: Lists,
 }
 
 impl Lru {
-    #[inline]
-    fn touch(&mut self, lpn: Lpn) -> bool {
-        let Some(place) = self.places.get(lpn) else {
-            return false;
-        };
+    pub fn build(self) -> Box<dyn Buffer> {
+        let capacity = self.capacity;
+        Box::new(Pages {
+            working: 0,
+            places: Table::new(capacity),
+            lpns: vec![0; capacity],
+            dirty: vec![false; capacity],
+            in_working: vec![false; capacity],
+            free: (0..capacity as u32).rev().collect(),
+            order: Lists::new(capacity, self.lists().len()),
+            policy: self,
+        })
+    }
+
+    /// The lists, in the order in which pages leave.
+    fn lists(&self) -> &'static [usize] {
+        match self.region {
+            Some(_) => &[CLEAN, DIRTY, WORKING],
+            None => &[WORKING],
+        }
+    }
+}
+
+impl Pages {
+    fn unlink(&mut self, place: u32) {
         self.order.unlink(place);
-        self.order.push_back(0, place);
-        true
+        if std::mem::take(&mut self.in_working[place as usize]) {
+            self.working -= 1;
+        }
+    }
+
+    /// Makes a page the youngest; the working list's oldest moves into the region.
+    fn enter(&mut self, place: u32) {
+        self.order.push_back(WORKING, place);
+        self.in_working[place as usize] = true;
+        self.working += 1;
+        if self.working > self.policy.capacity - self.policy.region.unwrap_or(0) {
+            let oldest = self.order.front(WORKING).expect("it has one at least");
+            self.unlink(oldest);
+            let list = if self.dirty[oldest as usize] {
+                DIRTY
+            } else {
+                CLEAN
+            };
+            self.order.push_back(list, oldest);
+        }
+    }
+
+    fn touch(&mut self, place: u32) {
+        self.unlink(place);
+        self.enter(place);
     }
 
     fn remove(&mut self, place: u32) -> Lpn {
+        self.unlink(place);
         let lpn = self.lpns[place as usize];
-        self.order.unlink(place);
         self.places.remove(lpn);
         self.free.push(place);
         lpn
     }
 
-    fn is_dirty(&self, place: u32) -> bool {
-        !self.fill_reads || self.dirty[place as usize]
-    }
-
-    /// Marks a page as dirty; returns whether it was dirty before.
-    fn mark(&mut self, place: u32, dirty: bool) -> bool {
-        match self.dirty.get_mut(place as usize) {
-            Some(mark) => std::mem::replace(mark, dirty),
-            None => true,
+    /// Removes a page, which is written if it is dirty.
+    fn evict(&mut self, place: u32, out: &mut Outgoing) {
+        let lpn = self.remove(place);
+        if self.dirty[place as usize] {
+            out.dirty(lpn);
         }
     }
 
     fn insert(&mut self, lpn: Lpn, dirty: bool, out: &mut Outgoing) {
         if self.free.is_empty() {
-            let oldest = self.order.front(0).expect("the buffer is full");
-            let was_dirty = self.is_dirty(oldest);
-            let gone = self.remove(oldest);
-            if was_dirty {
-                out.dirty(gone);
-            }
+            let mut lists = self.policy.lists().iter();
+            let first = lists.find_map(|list| self.order.front(*list));
+            self.evict(first.expect("the buffer is full"), out);
         }
         let place = self.free.pop().expect("there is room now");
-        self.mark(place, dirty);
         self.lpns[place as usize] = lpn;
+        self.dirty[place as usize] = dirty;
         self.places.insert(lpn, place);
-        self.order.push_back(0, place);
+        self.enter(place);
     }
 }
 
-impl Buffer for Lru {
+impl Buffer for Pages {
     fn len(&self) -> usize {
-        self.capacity - self.free.len()
+        self.policy.capacity - self.free.len()
     }
 
     fn contains(&self, lpn: Lpn) -> bool {
@@ -103,24 +153,27 @@ impl Buffer for Lru {
     }
 
     fn write(&mut self, lpn: Lpn, out: &mut Outgoing) -> bool {
-        if self.touch(lpn) {
-            let place = self.places.get(lpn).expect("it was touched");
-            return self.mark(place, true);
-        }
-        self.insert(lpn, true, out);
-        false
+        let Some(place) = self.places.get(lpn) else {
+            self.insert(lpn, true, out);
+            return false;
+        };
+        let was_dirty = std::mem::replace(&mut self.dirty[place as usize], true);
+        self.touch(place);
+        was_dirty
     }
 
     fn read(&mut self, lpn: Lpn) -> bool {
-        if self.touch_reads {
-            self.touch(lpn)
-        } else {
-            self.contains(lpn)
+        let place = self.places.get(lpn);
+        if self.policy.touch_reads
+            && let Some(place) = place
+        {
+            self.touch(place);
         }
+        place.is_some()
     }
 
     fn read_from_flash(&mut self, lpn: Lpn, out: &mut Outgoing) {
-        if self.fill_reads && !self.contains(lpn) {
+        if self.policy.fill_reads && !self.contains(lpn) {
             self.insert(lpn, false, out);
         }
     }
@@ -132,19 +185,20 @@ impl Buffer for Lru {
     }
 
     fn drain(&mut self, out: &mut Outgoing) {
-        while let Some(oldest) = self.order.front(0) {
-            let was_dirty = self.is_dirty(oldest);
-            let gone = self.remove(oldest);
-            if was_dirty {
-                out.dirty(gone);
+        for list in self.policy.lists() {
+            let mut at = self.order.front(*list);
+            while let Some(place) = at {
+                at = self.order.after(place);
+                if self.dirty[place as usize] || self.policy.region.is_none() {
+                    self.evict(place, out);
+                }
             }
         }
     }
 
     fn table_bytes(&self) -> u64 {
-        // A mark is a byte here; a drive would spend a bit.
-        let marks = self.dirty.len() as u64;
-        self.places.bytes() + self.order.bytes() + 8 * self.capacity as u64 + marks
+        let pages = self.policy.bytes_per_page * self.policy.capacity as u64;
+        self.places.bytes() + self.order.bytes() + pages
     }
 }
 

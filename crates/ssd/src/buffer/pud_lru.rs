@@ -54,7 +54,6 @@ struct PudLru {
     now: u64,
     /// The distance up to which blocks are frequently updated.
     limit: f64,
-    /// When the threshold is computed again.
     renew: u64,
     last_slot: u32,
     history: Vec<History>,
@@ -62,7 +61,6 @@ struct PudLru {
     /// before. Entries may be early, or for blocks that are gone; they are checked when they are
     /// due.
     queue: BinaryHeap<Reverse<(u64, u32)>>,
-    /// The infrequently updated group.
     infrequent: BySize,
 }
 
@@ -81,13 +79,13 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
         infrequent: BySize::new(capacity, around.pages_per_block),
     };
     if !(0.0..=1.0).contains(&order.memory) {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "pud-lru: memory is a factor from 0 to 1, and not {}",
             order.memory
         )));
     }
     if !(order.threshold >= 0.0 && order.threshold.is_finite()) {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "pud-lru: threshold is a factor of at least 0, and not {}",
             order.threshold
         )));

@@ -16,36 +16,28 @@
 //! (GreedyDual-Size), USITS 1997. Options: `power`, `uses`, `gaps`; `padding=true` makes blocks
 //! whole from the flash as BPLRU does.
 
-use super::blockwise::{Blockwise, Order};
+use super::blockwise::{Blockwise, InOrder, Order, Runs};
 use super::groups::{Entered, Groups};
 use super::{Buffer, Surroundings};
 use crate::Error;
-use crate::geometry::{Lpn, NONE};
+use crate::geometry::Lpn;
 use crate::lists::BySize;
 use crate::spec::Spec;
 
-/// Runs are counted up to this.
-const MOST_USES: u32 = 255;
-
 struct Rent {
-    pages_per_block: u32,
     /// Each number of pages to the power.
     weight: Vec<f64>,
     /// The exponent of a block's runs, and their inverse powers.
     uses_power: f64,
     share: Vec<f64>,
-    /// Whether the mean time between a block's runs counts.
     gaps: bool,
-    /// Each block's runs of writes, and when it came.
-    uses: Vec<u32>,
+    runs: Runs,
+    /// When each block came.
     came: Vec<u64>,
-    last_slot: u32,
-    /// Page writes so far.
     now: u64,
     /// When each block was last written; 0 if it should leave first.
     last: Vec<u64>,
-    /// As in BPLRU: the page that a block's writes would continue with.
-    next: Vec<u32>,
+    in_order: InOrder,
     /// Blocks by size. Within a size the oldest is first, and has the largest rent of its size.
     sizes: BySize,
 }
@@ -53,32 +45,30 @@ struct Rent {
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let power: f64 = spec.take_quietly("power", 2.0)?;
     if !(0.0..=16.0).contains(&power) {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "rent: power is a number from 0 to 16, and not {power}"
         )));
     }
     let uses_power: f64 = spec.take_quietly("uses", 0.0)?;
     if !(0.0..=4.0).contains(&uses_power) {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "rent: uses is a number from 0 to 4, and not {uses_power}"
         )));
     }
     let order = Rent {
         uses_power,
-        share: (0..=MOST_USES)
+        share: (0..=Runs::MOST)
             .map(|uses| f64::from(uses.max(1)).powf(-uses_power))
             .collect(),
         gaps: spec.take_quietly("gaps", false)?,
-        uses: vec![0; around.capacity],
+        runs: Runs::new(around),
         came: vec![0; around.capacity],
-        last_slot: NONE,
-        pages_per_block: around.pages_per_block,
         weight: (0..=around.pages_per_block)
             .map(|pages| f64::from(pages).powf(power))
             .collect(),
         now: 0,
         last: vec![0; around.capacity],
-        next: vec![NONE; around.capacity],
+        in_order: InOrder::new(around),
         sizes: BySize::new(around.capacity, around.pages_per_block),
     };
     let padding = spec.take_quietly("padding", false)?;
@@ -98,7 +88,7 @@ impl Rent {
             if self.last[at] == 0 {
                 return slot;
             }
-            let uses = self.uses[at];
+            let uses = self.runs.of(slot);
             let mut age = (self.now - self.last[at]) as f64 * self.share[uses as usize];
             if self.gaps {
                 age += (self.now - self.came[at]) as f64 / f64::from(uses);
@@ -117,21 +107,12 @@ impl Order for Rent {
         self.now += 1;
         let slot = entered.slot;
         if entered.new_group {
-            self.uses[slot as usize] = 1;
             // The write that brings a block is counted, so a mean gap is never 0.
             self.came[slot as usize] = self.now - 1;
-        } else if self.last_slot != slot {
-            self.uses[slot as usize] = (self.uses[slot as usize] + 1).min(MOST_USES);
         }
-        self.last_slot = slot;
-        let page = lpn % self.pages_per_block;
-        let next = &mut self.next[slot as usize];
-        if entered.new_group {
-            *next = 0;
-        }
-        *next = if page == *next { page + 1 } else { NONE };
+        self.runs.written(entered);
         let count = groups.count(slot);
-        if *next == self.pages_per_block {
+        if self.in_order.written(entered, lpn) {
             self.last[slot as usize] = 0;
             self.sizes.enter_first(slot, count);
         } else {
@@ -141,16 +122,14 @@ impl Order for Rent {
     }
 
     fn shrunk(&mut self, groups: &Groups, slot: u32) {
-        self.next[slot as usize] = NONE;
+        self.in_order.broken(slot);
         // Its order among the blocks of its new size is unknown, so it is treated as the oldest.
         self.sizes.enter_first(slot, groups.count(slot));
     }
 
     fn removed(&mut self, _: &Groups, slot: u32) {
         self.sizes.remove(slot);
-        if self.last_slot == slot {
-            self.last_slot = NONE;
-        }
+        self.runs.removed(slot);
     }
 
     fn victim(&mut self, groups: &Groups) -> u32 {

@@ -10,22 +10,18 @@
 //! least-frequently-used with age, by Robinson and Devarakonda, "Data Cache Management Using
 //! Frequency-Based Replacement", SIGMETRICS 1990. It has no options.
 
-use super::blockwise::{Blockwise, Order};
+use super::blockwise::{Blockwise, Order, Runs};
 use super::groups::{Entered, Groups};
 use super::{Buffer, Surroundings};
 use crate::Error;
-use crate::geometry::{Lpn, NONE};
+use crate::geometry::Lpn;
 use crate::lists::BySize;
 use crate::spec::Spec;
 
-/// Uses are counted up to this.
-const MOST: u32 = 255;
-
 struct Seldom {
     now: u64,
-    last_slot: u32,
     last: Vec<u64>,
-    uses: Vec<u32>,
+    runs: Runs,
     /// By uses; among blocks with equal uses, the oldest is first.
     by_uses: BySize,
 }
@@ -33,10 +29,9 @@ struct Seldom {
 pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let order = Seldom {
         now: 0,
-        last_slot: NONE,
         last: vec![0; around.capacity],
-        uses: vec![0; around.capacity],
-        by_uses: BySize::new(around.capacity, MOST),
+        runs: Runs::new(around),
+        by_uses: BySize::new(around.capacity, Runs::MOST),
     };
     Ok(Box::new(Blockwise::new(around, false, order)))
 }
@@ -44,24 +39,16 @@ pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer
 impl Order for Seldom {
     fn written(&mut self, _: &Groups, entered: Entered, _: Lpn) {
         self.now += 1;
-        let slot = entered.slot as usize;
-        if entered.new_group {
-            self.uses[slot] = 1;
-        } else if self.last_slot != entered.slot {
-            self.uses[slot] = (self.uses[slot] + 1).min(MOST);
-        }
-        self.last_slot = entered.slot;
-        self.last[slot] = self.now;
-        self.by_uses.touch(entered.slot, self.uses[slot]);
+        self.last[entered.slot as usize] = self.now;
+        let uses = self.runs.written(entered);
+        self.by_uses.touch(entered.slot, uses);
     }
 
     fn shrunk(&mut self, _: &Groups, _: u32) {}
 
     fn removed(&mut self, _: &Groups, slot: u32) {
         self.by_uses.remove(slot);
-        if self.last_slot == slot {
-            self.last_slot = NONE;
-        }
+        self.runs.removed(slot);
     }
 
     fn victim(&mut self, _: &Groups) -> u32 {

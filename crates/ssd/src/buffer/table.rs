@@ -16,7 +16,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Room for `entries`.
     pub fn new(entries: usize) -> Self {
         let cells = (entries.max(1) * 2).next_power_of_two();
         Self {
@@ -41,21 +40,18 @@ impl Table {
         at
     }
 
-    /// The value of a key.
     #[inline]
     pub fn get(&self, key: u32) -> Option<u32> {
         let (found, value) = self.cells[self.cell(key)];
         (found == key).then_some(value)
     }
 
-    /// Adds a key, or changes its value.
     #[inline]
     pub fn insert(&mut self, key: u32, value: u32) {
         let at = self.cell(key);
         self.cells[at] = (key, value);
     }
 
-    /// Removes a key, if it exists.
     #[inline]
     pub fn remove(&mut self, key: u32) {
         let mask = self.cells.len() - 1;
@@ -81,7 +77,6 @@ impl Table {
         self.cells[hole] = (NONE, 0);
     }
 
-    /// Memory, in bytes.
     pub fn bytes(&self) -> u64 {
         (self.cells.len() * size_of::<(u32, u32)>()) as u64
     }

@@ -26,7 +26,6 @@ const BLOCKS: u32 = 128;
 const SHARED_LOG: u32 = 512;
 const PARTITIONED_LOG: u32 = 1024;
 
-/// How a layer's copy is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Each logical block, or zone of several, has its own place. If the layer has log blocks, it
@@ -59,7 +58,6 @@ struct Model {
     /// Pages of an extent, which enters and leaves as a whole: a logical block, or several that the
     /// layer maps together.
     extent: u32,
-    /// Maps extents of the drive to those of the copy.
     places: Table,
     /// Maps extents of the copy to those of the drive.
     extents: Vec<u32>,
@@ -72,7 +70,6 @@ struct Model {
     moving: f64,
 }
 
-/// A candidate and its copy.
 pub(super) struct Ghost {
     pub buffer: Box<dyn Buffer>,
     /// Pages that left with the last write or flush.
@@ -268,20 +265,17 @@ impl Ghost {
         }
     }
 
-    /// The host writes a page.
     pub fn write(&mut self, lpn: Lpn, seen: &impl Fn(Lpn) -> bool, on_flash: &Pages) {
         self.out.pages.clear();
         self.buffer.write(lpn, &mut self.out);
         self.let_go(seen, on_flash);
     }
 
-    /// The host forgets a page.
     pub fn trim(&mut self, lpn: Lpn) {
         self.buffer.trim(lpn);
         self.model.trim(lpn);
     }
 
-    /// The host flushes.
     pub fn drain(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &Pages) {
         self.out.pages.clear();
         self.buffer.drain(&mut self.out);
@@ -303,7 +297,6 @@ impl Ghost {
         std::mem::take(&mut self.left)
     }
 
-    /// Memory, in bytes.
     pub fn bytes(&self) -> u64 {
         self.buffer.table_bytes() + self.model.bytes()
     }
@@ -363,7 +356,6 @@ mod tests {
         }
     }
 
-    /// Counts the calls that change a layer.
     struct Counting {
         ftl: Box<dyn Ftl>,
         calls: Arc<AtomicU32>,

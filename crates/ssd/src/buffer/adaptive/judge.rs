@@ -13,25 +13,20 @@
 //! candidates.
 
 struct Past {
-    /// Judgements that are added together.
     batch: u32,
-    /// The part of a cost that remains from one batch to the next.
     kept: f64,
 }
 
+impl Past {
+    const fn new(batch: u32, kept: f64) -> Self {
+        Self { batch, kept }
+    }
+}
+
 const PASTS: [Past; 3] = [
-    Past {
-        batch: 1,
-        kept: KEPT,
-    },
-    Past {
-        batch: 1,
-        kept: 0.9987,
-    },
-    Past {
-        batch: 32,
-        kept: 0.992,
-    },
+    Past::new(1, KEPT),
+    Past::new(1, 0.9987),
+    Past::new(32, 0.992),
 ];
 /// The part of a cost that remains from one judgement to the next in the short past.
 pub(super) const KEPT: f64 = 0.9925;
@@ -43,10 +38,8 @@ const DEVIATIONS: f64 = 1.0;
 const AVERAGES: f64 = 4.0;
 const ERASES: f64 = 2.0;
 
-/// The memory of one past.
 #[derive(Clone, Debug)]
 struct Sums {
-    /// Each candidate's costs.
     scores: Vec<f64>,
     /// Squares of the differences between the costs of each two, at `first * candidates + second`.
     /// Weights are squared too.
@@ -112,28 +105,24 @@ impl Sums {
     }
 }
 
-/// Each candidate's cost, over all pasts.
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
     sums: [Sums; PASTS.len()],
 }
 
 impl Judge {
-    /// Nothing was judged yet.
     pub fn new(candidates: usize) -> Self {
         Self {
             sums: std::array::from_fn(|_| Sums::new(candidates)),
         }
     }
 
-    /// Adds what each candidate cost since the last judgement.
     pub fn add(&mut self, costs: impl Iterator<Item = f64> + Clone) {
         for (sums, past) in self.sums.iter_mut().zip(&PASTS) {
             sums.add(past, costs.clone());
         }
     }
 
-    /// A candidate's recent cost.
     pub fn recent(&self, candidate: usize) -> f64 {
         self.sums[SHORT].scores[candidate]
     }
