@@ -40,7 +40,6 @@ mod last; // LAST: log blocks by locality
 mod cmt; // DFTL's cached mapping table
 mod dftl; // DFTL: page-level, with the map on the flash
 
-/// A flash translation layer.
 pub trait Ftl: Send {
     /// Writes a page; returns when it is on the flash.
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, stream: u16, at: Time) -> Time;
@@ -61,7 +60,6 @@ pub trait Ftl: Send {
         }
     }
 
-    /// Forgets a page.
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time;
 
     /// Forgets pages one after the other in no time, like [`Ftl::trim`].
@@ -99,11 +97,8 @@ pub struct FtlCounts {
     pub partial_merges: u64,
     /// Merges that wrote a new data block.
     pub full_merges: u64,
-    /// Blocks that garbage collection freed.
     pub gc_blocks: u64,
-    /// Pages that garbage collection moved.
     pub gc_pages: u64,
-    /// Look-ups in a cached mapping table.
     pub map_lookups: u64,
     /// Look-ups that found the entry there.
     pub map_hits: u64,
@@ -120,7 +115,6 @@ senko_io::counters! {
         slc_pages folded_blocks folded_pages
 }
 
-/// The size of a mapping table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mapping {
     /// In RAM, with entries of whole bits, in bits.
@@ -143,7 +137,6 @@ impl Mapping {
         }
     }
 
-    /// The sum of both.
     pub fn and(self, other: Self) -> Self {
         Self {
             bits: self.bits + other.bits,
@@ -153,7 +146,9 @@ impl Mapping {
     }
 }
 
-type Make = fn(&mut Spec, &Nand, u32) -> Result<Box<dyn Ftl>, Error>;
+/// A layer that was built, or why it can't be.
+type Made = Result<Box<dyn Ftl>, Error>;
+type Make = fn(&mut Spec, &Nand, u32) -> Made;
 
 /// Every layer, in the order in which they are listed to users.
 pub static ALL: &[Part<Make>] = &parts! {

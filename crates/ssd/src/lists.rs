@@ -14,7 +14,6 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// `lists` empty lists.
     pub fn new(places: usize, lists: usize) -> Self {
         let places = places as u32;
         let mut next = vec![NONE; places as usize + lists];
@@ -37,27 +36,23 @@ impl Lists {
         self.prev[after as usize] = place;
     }
 
-    /// Puts a place at the end of a list.
     #[inline]
     pub fn push_back(&mut self, list: usize, place: u32) {
         let sentinel = self.places + list as u32;
         self.link(self.prev[sentinel as usize], place, sentinel);
     }
 
-    /// Puts a place at the start of a list.
     #[inline]
     pub fn push_front(&mut self, list: usize, place: u32) {
         let sentinel = self.places + list as u32;
         self.link(sentinel, place, self.next[sentinel as usize]);
     }
 
-    /// Puts a place before another.
     #[inline]
     pub fn insert_before(&mut self, other: u32, place: u32) {
         self.link(self.prev[other as usize], place, other);
     }
 
-    /// Takes a place out of its list.
     #[inline]
     pub fn unlink(&mut self, place: u32) {
         let (before, after) = (self.prev[place as usize], self.next[place as usize]);
@@ -68,7 +63,6 @@ impl Lists {
         self.prev[place as usize] = NONE;
     }
 
-    /// The first place of a list.
     #[inline]
     pub fn front(&self, list: usize) -> Option<u32> {
         let first = self.next[self.places as usize + list];
@@ -82,7 +76,6 @@ impl Lists {
         (next < self.places).then_some(next)
     }
 
-    /// Memory, in bytes.
     pub fn bytes(&self) -> u64 {
         8 * self.next.len() as u64
     }
@@ -100,7 +93,6 @@ pub struct BySize {
 }
 
 impl BySize {
-    /// An empty list of sizes up to `largest`.
     pub fn new(places: usize, largest: u32) -> Self {
         Self {
             lists: Lists::new(places, largest as usize + 1),
@@ -114,6 +106,11 @@ impl BySize {
     pub fn touch(&mut self, place: u32, size: u32) {
         self.remove(place);
         self.lists.push_back(size as usize, place);
+        self.set(place, size);
+    }
+
+    #[inline]
+    fn set(&mut self, place: u32, size: u32) {
         self.size_of[place as usize] = size;
         self.sizes[size as usize / 64] |= 1 << (size % 64);
     }
@@ -122,11 +119,9 @@ impl BySize {
     pub fn enter_first(&mut self, place: u32, size: u32) {
         self.remove(place);
         self.lists.push_front(size as usize, place);
-        self.size_of[place as usize] = size;
-        self.sizes[size as usize / 64] |= 1 << (size % 64);
+        self.set(place, size);
     }
 
-    /// Removes a place, if it is in.
     #[inline]
     pub fn remove(&mut self, place: u32) {
         let size = std::mem::take(&mut self.size_of[place as usize]) as usize;
@@ -171,7 +166,6 @@ impl BySize {
         })
     }
 
-    /// Memory, in bytes.
     pub fn bytes(&self) -> u64 {
         self.lists.bytes() + 8 * self.sizes.len() as u64 + 4 * self.size_of.len() as u64
     }

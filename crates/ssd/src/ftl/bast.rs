@@ -20,13 +20,12 @@
 //! back.
 
 use crate::ftl::logs::Blocks;
-use crate::ftl::{Ftl, FtlCounts, Mapping};
+use crate::ftl::{Ftl, FtlCounts, Made, Mapping};
 use crate::geometry::{Block, Lpn, NONE, Ppn};
 use crate::nand::Nand;
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-/// Its name in specifications.
 pub(super) const NAME: &str = "bast";
 
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +56,7 @@ struct Bast {
     clock: u64,
 }
 
-pub(super) fn make(
-    spec: &mut Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(spec: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     let log_blocks: u32 = spec.take("log-blocks", 16)?;
     let victim: String = spec.take("victim", "lru".to_owned())?;
     let victim = match victim.as_str() {
@@ -69,7 +64,7 @@ pub(super) fn make(
         "round-robin" => Victim::RoundRobin,
         "lowest" => Victim::Lowest,
         other => {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "{NAME}: victim is lru, round-robin or lowest, not \"{other}\""
             )));
         }
@@ -79,13 +74,13 @@ pub(super) fn make(
         "paper" => false,
         "flashsim" => true,
         other => {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "{NAME}: rules is paper or flashsim, not \"{other}\""
             )));
         }
     };
     if log_blocks == 0 {
-        return Err(Error::spec(format!("{NAME} needs at least 1 log block")));
+        return Err(Error::Spec(format!("{NAME} needs at least 1 log block")));
     }
     let blocks = Blocks::new(NAME, nand, logical_pages, log_blocks)?;
     let logical_blocks = blocks.data.len();

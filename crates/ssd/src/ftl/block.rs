@@ -13,21 +13,20 @@
 //! Deviations: none in the mapping. A request of several pages causes several replacements, since a
 //! layer here sees single pages. A write buffer that evicts blocks in order does not change that.
 
+use crate::Time;
 use crate::ftl::logs::Blocks;
-use crate::ftl::{Ftl, FtlCounts, Mapping};
+use crate::ftl::{Ftl, FtlCounts, Made, Mapping};
 use crate::geometry::{Lpn, NONE, Ppn};
 use crate::nand::Nand;
 use crate::spec::Spec;
-use crate::{Error, Time};
 
-/// Its name in specifications.
 pub(super) const NAME: &str = "block";
 
 struct BlockLevel {
     blocks: Blocks,
 }
 
-pub(super) fn make(_: &mut Spec, nand: &Nand, logical_pages: u32) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(_: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     Ok(Box::new(BlockLevel {
         blocks: Blocks::new(NAME, nand, logical_pages, 0)?,
     }))

@@ -23,7 +23,6 @@ struct Entry {
     dirty: bool,
 }
 
-/// Cached entries by logical page.
 #[derive(Clone, Debug)]
 pub(super) struct Cmt {
     /// The slot of each logical page's entry, or [`NONE`].
@@ -32,7 +31,6 @@ pub(super) struct Cmt {
     unused: Vec<u32>,
     /// The slots of both segments, the least recently used first.
     segments: Lists,
-    /// Entries in the protected segment.
     protected: usize,
 }
 
@@ -53,12 +51,10 @@ impl Cmt {
         }
     }
 
-    /// Whether there is room for one more.
     pub fn has_room(&self) -> bool {
         !self.unused.is_empty()
     }
 
-    /// Whether it holds the entry of a page.
     pub fn contains(&self, lpn: Lpn) -> bool {
         self.slot_of[lpn as usize] != NONE
     }
@@ -118,7 +114,6 @@ impl Cmt {
         }
     }
 
-    /// Drops everything.
     pub fn clear(&mut self) {
         *self = Self::new(self.slots.len() as u32, self.slot_of.len() as u32);
     }

@@ -22,13 +22,12 @@ use std::collections::BTreeSet;
 
 use crate::ftl::cmt::Cmt;
 use crate::ftl::logs::newest_versions;
-use crate::ftl::{FreeBlocks, Ftl, FtlCounts, Mapping};
+use crate::ftl::{FreeBlocks, Ftl, FtlCounts, Made, Mapping};
 use crate::geometry::{Block, Lpn, NONE, Ppn};
 use crate::nand::{Cause, Nand};
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-/// Its name in specifications.
 pub(super) const NAME: &str = "dftl";
 
 /// With fewer erased blocks than this, blocks are collected. One collection takes up to two for the
@@ -57,7 +56,6 @@ struct Dftl {
     /// Where each logical page lies, and after these, where each translation page lies (the GTD).
     /// Cache and translation pages together contain the first part.
     places: Vec<Ppn>,
-    /// Valid pages of each block.
     valid: Vec<u32>,
     /// Blocks that are full or given up, by valid pages.
     closed: BTreeSet<(u32, Block)>,
@@ -67,15 +65,11 @@ struct Dftl {
     counts: FtlCounts,
 }
 
-pub(super) fn make(
-    spec: &mut Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(spec: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     let cmt_bytes: u64 = spec.take("cmt-bytes", 65536)?;
     let cached = (cmt_bytes / CACHED_BYTES).min(u64::from(logical_pages)) as u32;
     if cached == 0 {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "{NAME}: cmt-bytes is {cmt_bytes}, and one cached entry takes {CACHED_BYTES}"
         )));
     }
@@ -85,7 +79,7 @@ pub(super) fn make(
     let numbers = u64::from(logical_pages) + u64::from(translation_pages);
     let needed = numbers.div_ceil(u64::from(geometry.pages)) + RESERVE as u64 + 3;
     if needed > u64::from(nand.blocks()) || numbers >= u64::from(NONE) {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "{NAME} needs {needed} blocks ({logical_pages} pages of data, {translation_pages} of the map, {} blocks for its work), and the flash has {}",
             RESERVE + 3,
             nand.blocks()
@@ -144,7 +138,6 @@ impl Dftl {
         }
     }
 
-    /// The page that is programmed next.
     fn next(&mut self, nand: &Nand, kind: Kind) -> Ppn {
         let frontier = self.frontiers[kind as usize];
         if frontier != NONE && nand.next_page(frontier) < self.pages {

@@ -17,13 +17,12 @@
 use std::collections::VecDeque;
 
 use crate::ftl::logs::Blocks;
-use crate::ftl::{Ftl, FtlCounts, Mapping};
+use crate::ftl::{Ftl, FtlCounts, Made, Mapping};
 use crate::geometry::{Block, Lpn, Ppn};
 use crate::nand::Nand;
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-/// Its name in specifications.
 pub(super) const NAME: &str = "fast";
 
 /// FAST, and FASTer, which adds the isolation area (`faster.rs`).
@@ -40,11 +39,7 @@ pub(super) struct Fast {
     isolation_blocks: u32,
 }
 
-pub(super) fn make(
-    spec: &mut Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(spec: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     let log_blocks: u32 = spec.take("log-blocks", 16)?;
     Ok(Box::new(Fast::new(
         NAME,
@@ -65,7 +60,7 @@ impl Fast {
     ) -> Result<Self, Error> {
         let least = u64::from(isolation_blocks) + 2;
         if u64::from(log_blocks) < least {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "{name} needs at least {least} log blocks, one of them sequential and one random, not {log_blocks}"
             )));
         }
@@ -80,7 +75,6 @@ impl Fast {
         })
     }
 
-    /// Ends the sequential log block.
     fn merge_sequential(&mut self, nand: &mut Nand, at: Time) -> Time {
         match self.sequential.take() {
             Some((lbn, block)) => self.blocks.merge_log(nand, lbn, block, at),
@@ -109,7 +103,6 @@ impl Fast {
         self.blocks.release(nand, victim, done)
     }
 
-    /// Frees the oldest random log block.
     fn reclaim(&mut self, nand: &mut Nand, at: Time) -> Time {
         let Some(victim) = self.random.pop_front() else {
             return at;

@@ -13,23 +13,18 @@
 //! changes when pages are copied and erased, but not how many.
 
 use crate::Error;
-use crate::ftl::Ftl;
+use crate::ftl::Made;
 use crate::ftl::fast::Fast;
 use crate::nand::Nand;
 use crate::spec::Spec;
 
-/// Its name in specifications.
 pub(super) const NAME: &str = "faster";
 
-pub(super) fn make(
-    spec: &mut Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(spec: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     let log_blocks: u32 = spec.take("log-blocks", 16)?;
     let isolation_blocks: u32 = spec.take("isolation-blocks", (log_blocks / 4).max(1))?;
     if isolation_blocks == 0 {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "{NAME} needs at least 1 isolation block; without one it is fast"
         )));
     }

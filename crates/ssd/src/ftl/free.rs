@@ -14,7 +14,6 @@ pub struct FreeBlocks {
 }
 
 impl FreeBlocks {
-    /// A pool of all `blocks`.
     pub fn new(nand: &Nand, blocks: impl Iterator<Item = Block>) -> Self {
         Self {
             heap: blocks
@@ -27,12 +26,10 @@ impl FreeBlocks {
         self.heap.len()
     }
 
-    /// Takes the least worn block.
     pub fn take(&mut self) -> Option<Block> {
         self.heap.pop().map(|Reverse((_, block))| block)
     }
 
-    /// Returns an erased block.
     pub fn give(&mut self, nand: &Nand, block: Block) {
         self.heap.push(Reverse((nand.erases(block), block)));
     }

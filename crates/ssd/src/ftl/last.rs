@@ -17,20 +17,18 @@
 //! where the paper lets them move.
 
 use crate::ftl::logs::Blocks;
-use crate::ftl::{Ftl, FtlCounts, Mapping};
+use crate::ftl::{Ftl, FtlCounts, Made, Mapping};
 use crate::geometry::{Block, Lpn, NONE, Ppn};
 use crate::nand::Nand;
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-/// Its name in specifications.
 pub(super) const NAME: &str = "last";
 
 #[derive(Clone, Copy, Debug)]
 struct Sequential {
     lbn: u32,
     block: Block,
-    /// When it was last written.
     age: u64,
 }
 
@@ -57,11 +55,7 @@ struct Last {
     clock: u64,
 }
 
-pub(super) fn make(
-    spec: &mut Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(spec: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     let log_blocks: u32 = spec.take("log-blocks", 16)?;
     let quarter = (log_blocks / 4).max(1);
     let sequential_blocks: u32 = spec.take("sequential-blocks", quarter)?;
@@ -69,12 +63,12 @@ pub(super) fn make(
     let threshold: u32 = spec.take("threshold", 8)?;
     let taken = u64::from(sequential_blocks) + u64::from(hot_blocks);
     if sequential_blocks == 0 || hot_blocks == 0 || taken >= u64::from(log_blocks) {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "{NAME}: of {log_blocks} log blocks {sequential_blocks} are sequential and {hot_blocks} hot; each kind, and the cold rest, needs at least 1"
         )));
     }
     if threshold == 0 {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "{NAME} needs a threshold of at least 1 page"
         )));
     }

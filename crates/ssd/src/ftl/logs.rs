@@ -41,9 +41,7 @@ pub(super) struct Blocks {
     pub data: Vec<Block>,
     /// Pages of each logical block that have a version.
     live: Vec<u32>,
-    /// Erased blocks.
     pub free: FreeBlocks,
-    /// Merges so far.
     pub counts: FtlCounts,
     pub all_blocks: u32,
 }
@@ -103,7 +101,7 @@ impl Blocks {
         let logical_blocks = logical_pages.div_ceil(pages);
         let needed = u64::from(logical_blocks) + u64::from(more) + u64::from(SPARE);
         if needed > u64::from(nand.blocks()) {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "{layer} needs {needed} blocks ({logical_blocks} for data, {more} for its log, {SPARE} for merges), and the flash has {}",
                 nand.blocks()
             )));
@@ -125,13 +123,11 @@ impl Blocks {
         (lpn / self.pages, lpn % self.pages)
     }
 
-    /// Where the newest version of a page lies.
     pub fn locate(&self, lpn: Lpn) -> Option<Ppn> {
         let page = self.newest[lpn as usize];
         (page != NONE).then_some(page)
     }
 
-    /// Programs the host's page.
     pub fn program(&mut self, nand: &mut Nand, lpn: Lpn, page: Ppn, at: Time) -> Time {
         let done = nand.program(page, lpn, at, Cause::Host);
         self.put(lpn, page);
@@ -179,7 +175,6 @@ impl Blocks {
         self.live[blocks.start as usize..blocks.end as usize].fill(0);
     }
 
-    /// Takes an erased block.
     pub fn take(&mut self) -> Block {
         self.free
             .take()
@@ -241,7 +236,6 @@ impl Blocks {
                 })
     }
 
-    /// Copies the newest version of a page.
     pub fn copy(&mut self, nand: &mut Nand, lpn: Lpn, to: Ppn, at: Time) -> Time {
         let done = nand.copy(self.newest[lpn as usize], to, at, Cause::Merge);
         self.newest[lpn as usize] = to;

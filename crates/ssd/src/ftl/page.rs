@@ -32,7 +32,7 @@ mod victims; // which block is collected
 
 use std::cmp::Reverse;
 
-use crate::ftl::{FreeBlocks, Ftl, FtlCounts, Mapping};
+use crate::ftl::{FreeBlocks, Ftl, FtlCounts, Made, Mapping};
 use crate::geometry::{Block, Divider, Lpn, NONE, Ppn};
 use crate::nand::{Cause, Nand};
 use crate::spec::Spec;
@@ -56,7 +56,6 @@ pub(super) const OPTIONS: &[&str] = &[
 /// Pages whose table entries are loaded before any of them is written.
 const TOUCHED_AHEAD: usize = 256;
 
-/// A block that is being filled.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     block: Block,
@@ -71,13 +70,10 @@ struct Plane {
     open: Vec<Open>,
     /// Valid pages; counted only if there are several planes.
     valid: u64,
-    /// Blocks in single-level mode.
     cache: Cache,
 }
 
-/// The page-level layer.
 pub(super) struct Page {
-    /// The size of the cache of single-level blocks.
     size: Size,
     streams: u32,
     separate: bool,
@@ -86,7 +82,6 @@ pub(super) struct Page {
     pages: u32,
     by_pages: Divider,
     by_planes: Divider,
-    /// Where each logical page lies.
     places: Vec<Ppn>,
     victims: Victims,
     planes: Vec<Plane>,
@@ -99,32 +94,24 @@ pub(super) struct Page {
     moving: Vec<Ppn>,
 }
 
-/// Makes the layer.
-///
-/// # Errors
-/// If an option is wrong or the logical pages do not fit.
-pub(super) fn make(
-    spec: &mut Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(spec: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     let policy = Policy::take(spec)?;
     let streams: u32 = spec.take("streams", 1)?;
     let separate = spec.take("separate", false)?;
     let reserve: u32 = spec.take("reserve", 1)?;
     let background = spec.take("background", 2)?;
     if streams == 0 || streams > 1 << 16 {
-        return Err(Error::spec("page: streams must be 1 to 65536"));
+        return Err(Error::Spec("page: streams must be 1 to 65536".to_owned()));
     }
     if reserve == 0 {
-        return Err(Error::spec(
-            "page: reserve must be at least 1, or collection has nowhere to begin",
+        return Err(Error::Spec(
+            "page: reserve must be at least 1, or collection has nowhere to begin".to_owned(),
         ));
     }
     let geometry = *nand.geometry();
     if geometry.pages > u32::from(u16::MAX) {
-        return Err(Error::geometry(
-            "the page-level layer takes blocks of at most 65535 pages",
+        return Err(Error::Geometry(
+            "the page-level layer takes blocks of at most 65535 pages".to_owned(),
         ));
     }
     let size = Size::take(spec, nand)?;
@@ -134,7 +121,7 @@ pub(super) fn make(
     // At least one page in a closed block must always be invalid.
     let most_valid = usable.saturating_sub(1);
     if most_valid * u64::from(planes) <= u64::from(logical_pages) {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "page: {logical_pages} logical pages need more than the {} pages that remain besides the reserve and open blocks",
             usable * u64::from(planes)
         )));
@@ -201,6 +188,15 @@ impl Page {
         best as usize
     }
 
+    /// The open block that collection fills.
+    fn collecting(&self) -> usize {
+        if self.separate {
+            self.streams as usize
+        } else {
+            0
+        }
+    }
+
     /// Makes sure that a stream's open block in a plane has a page left.
     fn open(&mut self, nand: &mut Nand, plane: usize, stream: usize, at: Time) {
         while self.planes[plane].open[stream].next == self.pages && !nand.is_off() {
@@ -255,11 +251,7 @@ impl Page {
         }
         self.planes[plane].free = FreeBlocks::new(nand, free.into_iter());
         part.sort_by_key(|block| (nand.next_page(*block), *block));
-        let which = if self.separate {
-            self.streams as usize
-        } else {
-            0
-        };
+        let which = self.collecting();
         self.planes[plane].open.fill(Open {
             block: NONE,
             next: self.pages,

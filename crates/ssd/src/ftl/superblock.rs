@@ -20,65 +20,62 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::ftl::logs::Blocks;
-use crate::ftl::{Ftl, FtlCounts, Mapping};
+use crate::ftl::{Ftl, FtlCounts, Made, Mapping};
 use crate::geometry::{Block, Lpn, Ppn};
 use crate::nand::Nand;
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-/// Its name in specifications.
 pub(super) const NAME: &str = "superblock";
 
 #[derive(Clone, Debug, Default)]
 struct Super {
     /// Its physical blocks, in the order in which they were taken. Pages are appended to the last.
     blocks: Vec<Block>,
-    /// When it was last written.
     age: u64,
 }
 
 struct Superblocks {
     blocks: Blocks,
     log_blocks: u32,
-    /// Logical blocks in a superblock.
     size: u32,
     supers: Vec<Super>,
     /// Those with update blocks, of which there are `log_blocks` at most.
     with_updates: BTreeSet<usize>,
     /// Update blocks in use: physical blocks of superblocks beyond their logical ones.
     updates: u32,
-    /// Valid pages of each block.
     valid: Vec<u32>,
     clock: u64,
 }
 
-pub(super) fn make(
-    spec: &mut Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(spec: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     let log_blocks: u32 = spec.take("log-blocks", 16)?;
     let size: u32 = spec.take("size", 4)?;
     if log_blocks == 0 || size == 0 {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "{NAME} needs at least 1 log block and a size of at least 1"
         )));
     }
-    let blocks = Blocks::new(NAME, nand, logical_pages, log_blocks)?;
-    let supers = blocks.data.len().div_ceil(size as usize);
-    Ok(Box::new(Superblocks {
-        blocks,
-        log_blocks,
-        size,
-        supers: vec![Super::default(); supers],
-        with_updates: BTreeSet::new(),
-        updates: 0,
-        valid: vec![0; nand.blocks() as usize],
-        clock: 0,
-    }))
+    let layer = Superblocks::new(nand, logical_pages, log_blocks, size)?;
+    Ok(Box::new(layer))
 }
 
 impl Superblocks {
+    fn new(nand: &Nand, logical_pages: u32, log_blocks: u32, size: u32) -> Result<Self, Error> {
+        let blocks = Blocks::new(NAME, nand, logical_pages, log_blocks)?;
+        let supers = blocks.data.len().div_ceil(size as usize);
+        Ok(Self {
+            blocks,
+            log_blocks,
+            size,
+            supers: vec![Super::default(); supers],
+            with_updates: BTreeSet::new(),
+            updates: 0,
+            valid: vec![0; nand.blocks() as usize],
+            clock: 0,
+        })
+    }
+
     fn super_of(&self, lpn: Lpn) -> usize {
         (lpn / self.blocks.pages / self.size) as usize
     }
@@ -365,28 +362,14 @@ mod tests {
 
     const LOGICAL: u32 = 200;
 
-    fn drive() -> (Nand, Superblocks) {
-        let nand = Nand::new(Geometry::one_plane(40, 8), None, &Endurance::default(), 0).unwrap();
-        let blocks = Blocks::new(NAME, &nand, LOGICAL, 5).unwrap();
-        let supers = blocks.data.len().div_ceil(3);
-        let layer = Superblocks {
-            blocks,
-            log_blocks: 5,
-            size: 3,
-            supers: vec![Super::default(); supers],
-            with_updates: BTreeSet::new(),
-            updates: 0,
-            valid: vec![0; nand.blocks() as usize],
-            clock: 0,
-        };
-        (nand, layer)
-    }
-
     /// A look for a victim used to ask all superblocks of the drive. At most as many as there are
     /// update blocks can be one.
     #[test]
     fn only_superblocks_with_update_blocks_are_asked() {
-        let ((mut nand, mut layer), mut rng) = (drive(), Rng::new(4));
+        let mut nand =
+            Nand::new(Geometry::one_plane(40, 8), None, &Endurance::default(), 0).unwrap();
+        let mut layer = Superblocks::new(&nand, LOGICAL, 5, 3).unwrap();
+        let mut rng = Rng::new(4);
         for step in 0..20_000 {
             let lpn = rng.below(u64::from(LOGICAL)) as Lpn;
             if step % 5 == 0 {

@@ -15,7 +15,7 @@
 //!
 //! A zone is reset when the last of its written, untrimmed pages is trimmed.
 
-use crate::ftl::{FreeBlocks, Ftl, FtlCounts, Mapping};
+use crate::ftl::{FreeBlocks, Ftl, FtlCounts, Made, Mapping};
 use crate::geometry::{Block, Lpn, NONE, Ppn};
 use crate::nand::{Cause, Nand};
 use crate::spec::Spec;
@@ -29,36 +29,25 @@ struct Zone {
     blocks: Vec<Block>,
     /// The next page to be written, counted in the zone.
     pointer: u32,
-    /// Pages that were written and not trimmed.
     live: u32,
 }
 
 pub(super) struct Zns {
     blocks: u32,
-    /// Pages in a zone.
     pages: u32,
     zones: Vec<Zone>,
     /// Which logical pages were written and not trimmed.
     live: Vec<bool>,
-    /// Erased blocks of each plane.
     free: Vec<FreeBlocks>,
     physical_blocks: u32,
     counts: FtlCounts,
 }
 
-/// Makes the layer.
-///
-/// # Errors
-/// If a zone has no block, or if the zones and one more for rewriting do not fit.
-pub(super) fn make(
-    spec: &mut Spec,
-    nand: &Nand,
-    logical_pages: u32,
-) -> Result<Box<dyn Ftl>, Error> {
+pub(super) fn make(spec: &mut Spec, nand: &Nand, logical_pages: u32) -> Made {
     let blocks: u32 = spec.take("blocks", 4)?;
     let pages = u64::from(blocks) * u64::from(nand.pages_per_block());
     if blocks == 0 || blocks > nand.blocks() {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "zns: a zone has 1 to {} blocks, and not {blocks}",
             nand.blocks()
         )));
@@ -66,7 +55,7 @@ pub(super) fn make(
     let zones = u64::from(logical_pages).div_ceil(pages);
     let needed = (zones + 1) * u64::from(blocks);
     if needed > u64::from(nand.blocks()) {
-        return Err(Error::spec(format!(
+        return Err(Error::Spec(format!(
             "zns: {zones} zones of {blocks} blocks, and one more to rewrite into, need {needed} blocks, and the flash has {}",
             nand.blocks()
         )));

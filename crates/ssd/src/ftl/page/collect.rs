@@ -81,11 +81,7 @@ impl Page {
             self.moving[found] = page;
             found += usize::from(self.places[*lpn as usize] == page);
         }
-        let which = if self.separate {
-            self.streams as usize
-        } else {
-            0
-        };
+        let which = self.collecting();
         let (mut begin, mut done) = (0, at);
         while begin < found {
             if self.planes[plane].open[which].next == self.pages {

@@ -28,7 +28,6 @@ use crate::{Error, Time};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Size {
     None,
-    /// This many.
     Blocks(u32),
     /// A share of the free blocks, including its own.
     Share(f64),
@@ -36,13 +35,10 @@ pub(super) enum Size {
 
 impl Size {
     /// Takes the options `slc-blocks` and `slc-share`.
-    ///
-    /// # Errors
-    /// If they are wrong, or the flash has no single-level mode.
     pub(super) fn take(spec: &mut Spec, nand: &Nand) -> Result<Self, Error> {
         let blocks: u32 = spec.take_quietly("slc-blocks", 0)?;
         let share: f64 = spec.take_quietly("slc-share", 0.0)?;
-        let wrong = |text: &str| Err(Error::spec(format!("page: {text}")));
+        let wrong = |text: &str| Err(Error::Spec(format!("page: {text}")));
         if !(0.0..=1.0).contains(&share) {
             return wrong("slc-share must be 0 to 1");
         }
@@ -72,7 +68,6 @@ impl Size {
     }
 }
 
-/// The cache's blocks of one plane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     /// The full ones, in the order in which they were filled.

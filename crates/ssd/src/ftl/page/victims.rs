@@ -11,14 +11,13 @@
 use senko_workload::Rng;
 
 use crate::Error;
-use crate::geometry::{Block, Divider, NONE};
+use crate::geometry::{Block, Divider};
+use crate::lists::Lists;
 use crate::nand::Nand;
 use crate::spec::Spec;
 
-/// How a victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// The block with the fewest valid pages.
     Greedy,
     /// The block with the most (1 - u) / 2u * age.
     CostBenefit,
@@ -26,18 +25,15 @@ pub(super) enum Policy {
     Fifo,
     /// The one with the fewest valid pages of several that are drawn at random.
     DChoices {
-        /// How many are drawn.
         choices: u32,
     },
     /// The one with the fewest valid pages of the blocks that were filled first.
     Windowed {
-        /// How many of them are compared.
         window: u32,
     },
 }
 
 impl Policy {
-    /// Their names in specifications.
     pub(super) const NAMES: &'static str = "greedy, cost-benefit, fifo, d-choices, windowed";
 
     /// Takes the options `gc`, `d` and `window`.
@@ -54,21 +50,21 @@ impl Policy {
                 window: spec.take("window", 64)?,
             },
             _ => {
-                return Err(Error::spec(format!(
+                return Err(Error::Spec(format!(
                     "page: there is no gc={name}; there are {}",
                     Self::NAMES
                 )));
             }
         };
         if let Self::DChoices { choices: 0 } | Self::Windowed { window: 0 } = policy {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "page: gc={name} has to look at one block at least"
             )));
         }
         let foreign: [Option<u32>; 2] = [spec.take_optional("d")?, spec.take_optional("window")?];
         match foreign {
             [None, None] => Ok(policy),
-            _ => Err(Error::spec(format!(
+            _ => Err(Error::Spec(format!(
                 "page: d goes with gc=d-choices and window with gc=windowed, and here is gc={name}"
             ))),
         }
@@ -79,26 +75,9 @@ impl Policy {
 /// for one with a gain.
 const MOST_IN_VAIN: u32 = 32;
 
-/// A list of blocks through [`Victims::links`].
-#[derive(Clone, Copy, Debug)]
-struct List {
-    first: Block,
-    last: Block,
-    length: u32,
-}
-
-const EMPTY: List = List {
-    first: NONE,
-    last: NONE,
-    length: 0,
-};
-
-/// The closed blocks of a plane, if the policy keeps lists.
-#[derive(Clone, Debug)]
+/// Greedy: which closed blocks of a plane are in lists.
+#[derive(Clone, Debug, Default)]
 struct Index {
-    /// Greedy: a list for each count of valid pages. FIFO and windowed: one list, in the order of
-    /// closing.
-    lists: Vec<List>,
     /// Greedy: closed blocks with fewer valid pages than this are in their lists.
     limit: u32,
     /// Greedy: no block below this is listed.
@@ -114,15 +93,15 @@ pub(super) struct Victims {
     pages: u32,
     blocks: u32,
     by_planes: Divider,
-    /// Valid pages of each block.
     pub(super) valid: Vec<u16>,
     /// If the count of a block falls below this, [`Victims::lowered`] must be called.
     pub(super) below: u32,
-    /// Blocks that may be chosen.
     closed: Vec<bool>,
     planes: Vec<Index>,
-    /// Each listed block's predecessor and successor.
-    links: Vec<(Block, Block)>,
+    /// Greedy: for each plane a list for each count of valid pages. FIFO and windowed: one list for
+    /// each plane, in the order of closing.
+    lists: Lists,
+    lists_a_plane: u32,
     /// Cost-benefit: when each block was closed, counted in closed blocks.
     closed_at: Vec<u64>,
     closings: u64,
@@ -136,15 +115,9 @@ impl Victims {
         let geometry = nand.geometry();
         let (blocks, planes) = (nand.blocks(), geometry.all_planes());
         let lists = match policy {
-            Policy::Greedy => nand.pages_per_block() as usize + 1,
+            Policy::Greedy => nand.pages_per_block() + 1,
             Policy::Fifo | Policy::Windowed { .. } => 1,
             Policy::CostBenefit | Policy::DChoices { .. } => 0,
-        };
-        let index = Index {
-            lists: vec![EMPTY; lists],
-            limit: 0,
-            lowest: 0,
-            listed: 0,
         };
         let only_if = |needed: bool| if needed { blocks as usize } else { 0 };
         Self {
@@ -155,8 +128,9 @@ impl Victims {
             valid: vec![0; blocks as usize],
             below: 0,
             closed: vec![false; blocks as usize],
-            planes: vec![index; planes as usize],
-            links: vec![(NONE, NONE); only_if(lists > 0)],
+            planes: vec![Index::default(); planes as usize],
+            lists: Lists::new(only_if(lists > 0), (planes * lists) as usize),
+            lists_a_plane: lists,
             closed_at: vec![0; only_if(policy == Policy::CostBenefit)],
             closings: 0,
             in_vain: 0,
@@ -178,7 +152,9 @@ impl Victims {
         let plane = self.by_planes.remainder(block);
         match self.policy {
             Policy::Greedy => self.enlist(plane, block),
-            Policy::Fifo | Policy::Windowed { .. } => self.append(plane, 0, block),
+            Policy::Fifo | Policy::Windowed { .. } => {
+                self.lists.push_back(self.list(plane, 0), block)
+            }
             Policy::CostBenefit => self.closed_at[block as usize] = self.closings,
             Policy::DChoices { .. } => {}
         }
@@ -194,7 +170,7 @@ impl Victims {
         let plane = self.by_planes.remainder(block);
         let before = u32::from(self.valid[block as usize]) + 1;
         if before < self.planes[plane as usize].limit {
-            self.unlink(plane, before, block);
+            self.delist(plane, block);
         }
         self.enlist(plane, block);
     }
@@ -205,53 +181,44 @@ impl Victims {
         if valid >= self.planes[plane as usize].limit {
             return;
         }
-        self.append(plane, valid, block);
+        self.list_by_count(plane, valid, block);
         let most = (self.blocks / self.planes.len() as u32 / 8).max(32);
-        let index = &mut self.planes[plane as usize];
-        index.lowest = index.lowest.min(valid);
-        // Too many are listed, so those with the most valid pages are dropped. Their links are
-        // stale, but never used.
-        while index.listed > most && index.limit > index.lowest + 1 {
-            index.limit -= 1;
-            let list = &mut index.lists[index.limit as usize];
-            index.listed -= list.length;
-            *list = EMPTY;
+        let lowest = valid.min(self.planes[plane as usize].lowest);
+        self.planes[plane as usize].lowest = lowest;
+        // Too many are listed, so those with the most valid pages are dropped.
+        while self.planes[plane as usize].listed > most
+            && self.planes[plane as usize].limit > lowest + 1
+        {
+            self.planes[plane as usize].limit -= 1;
+            self.clear(plane, self.planes[plane as usize].limit);
         }
         self.set_below();
+    }
+
+    fn list(&self, plane: u32, of_plane: u32) -> usize {
+        (plane * self.lists_a_plane + of_plane) as usize
+    }
+
+    fn list_by_count(&mut self, plane: u32, valid: u32, block: Block) {
+        self.lists.push_back(self.list(plane, valid), block);
+        self.planes[plane as usize].listed += 1;
+    }
+
+    fn delist(&mut self, plane: u32, block: Block) {
+        self.lists.unlink(block);
+        self.planes[plane as usize].listed -= 1;
+    }
+
+    /// Drops the blocks with this many valid pages from their list.
+    fn clear(&mut self, plane: u32, valid: u32) {
+        while let Some(block) = self.lists.front(self.list(plane, valid)) {
+            self.delist(plane, block);
+        }
     }
 
     fn set_below(&mut self) {
         let limits = self.planes.iter().map(|index| index.limit);
         self.below = limits.max().unwrap_or(0);
-    }
-
-    fn append(&mut self, plane: u32, list: u32, block: Block) {
-        let index = &mut self.planes[plane as usize];
-        index.listed += 1;
-        let list = &mut index.lists[list as usize];
-        self.links[block as usize] = (list.last, NONE);
-        match list.last {
-            NONE => list.first = block,
-            last => self.links[last as usize].1 = block,
-        }
-        list.last = block;
-        list.length += 1;
-    }
-
-    fn unlink(&mut self, plane: u32, list: u32, block: Block) {
-        let index = &mut self.planes[plane as usize];
-        index.listed -= 1;
-        let list = &mut index.lists[list as usize];
-        list.length -= 1;
-        let (before, after) = self.links[block as usize];
-        match before {
-            NONE => list.first = after,
-            before => self.links[before as usize].1 = after,
-        }
-        match after {
-            NONE => list.last = before,
-            after => self.links[after as usize].0 = before,
-        }
     }
 
     /// The policy's victim in a plane, if there is a closed block. It stays closed until
@@ -260,25 +227,21 @@ impl Victims {
         match self.policy {
             Policy::Greedy => self.find_listed(plane),
             Policy::CostBenefit => self.find_best_benefit(plane),
-            Policy::Fifo => match self.planes[plane as usize].lists[0].first {
-                NONE => None,
-                first => Some(first),
-            },
+            Policy::Fifo => self.lists.front(self.list(plane, 0)),
             Policy::DChoices { choices } => self.find_among(plane, choices),
             Policy::Windowed { window } => self.find_in_window(plane, window),
         }
     }
 
-    /// Removes a closed block.
     pub(super) fn take(&mut self, block: Block) {
         self.closed[block as usize] = false;
         let plane = self.by_planes.remainder(block);
         let valid = u32::from(self.valid[block as usize]);
         match self.policy {
             Policy::Greedy if valid < self.planes[plane as usize].limit => {
-                self.unlink(plane, valid, block);
+                self.delist(plane, block);
             }
-            Policy::Fifo | Policy::Windowed { .. } => self.unlink(plane, 0, block),
+            Policy::Fifo | Policy::Windowed { .. } => self.lists.unlink(block),
             _ => {}
         }
     }
@@ -293,13 +256,12 @@ impl Victims {
 
     fn find_listed(&mut self, plane: u32) -> Option<Block> {
         loop {
-            let index = &mut self.planes[plane as usize];
-            while index.lowest < index.limit {
-                let first = index.lists[index.lowest as usize].first;
-                if first != NONE {
+            while self.planes[plane as usize].lowest < self.planes[plane as usize].limit {
+                let lowest = self.list(plane, self.planes[plane as usize].lowest);
+                if let Some(first) = self.lists.front(lowest) {
                     return Some(first);
                 }
-                index.lowest += 1;
+                self.planes[plane as usize].lowest += 1;
             }
             if !self.list_anew(plane) {
                 return None;
@@ -327,16 +289,16 @@ impl Victims {
             sum += count;
             sum >= wanted
         });
-        let index = &mut self.planes[plane as usize];
-        index.limit = enough.map_or(self.pages + 1, |count| count as u32 + 1);
-        index.lowest = 0;
-        index.listed = 0;
-        index.lists.fill(EMPTY);
-        let limit = index.limit;
+        (0..self.planes[plane as usize].limit).for_each(|valid| self.clear(plane, valid));
+        let limit = enough.map_or(self.pages + 1, |count| count as u32 + 1);
+        self.planes[plane as usize] = Index {
+            limit,
+            ..Index::default()
+        };
         for block in self.blocks_of(plane) {
             let valid = u32::from(self.valid[block as usize]);
             if self.closed[block as usize] && valid < limit {
-                self.append(plane, valid, block);
+                self.list_by_count(plane, valid, block);
             }
         }
         self.set_below();
@@ -392,18 +354,10 @@ impl Victims {
     }
 
     fn find_in_window(&self, plane: u32, window: u32) -> Option<Block> {
-        let mut at = self.planes[plane as usize].lists[0].first;
-        let mut best = None;
-        for _ in 0..window {
-            if at == NONE {
-                break;
-            }
-            let valid = self.valid[at as usize];
-            if best.is_none_or(|(fewest, _)| valid < fewest) {
-                best = Some((valid, at));
-            }
-            at = self.links[at as usize].1;
-        }
-        best.map(|(_, block)| block)
+        let first = self.lists.front(self.list(plane, 0));
+        let in_order = std::iter::successors(first, |block| self.lists.after(*block));
+        in_order
+            .take(window as usize)
+            .min_by_key(|block| self.valid[*block as usize])
     }
 }
