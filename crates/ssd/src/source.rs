@@ -21,11 +21,8 @@ const ASKED_EVERY: u64 = 1 << 13;
 
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// A trace file, with its format if that is known.
-    Trace(PathBuf, TraceSpec),
-    /// A trace from a pipe: its name, its copy, and its format if that is known.
-    Piped(PathBuf, Spool, TraceSpec),
-    /// A generator, by its specification.
+    /// A trace file with its format, if that is known. A pipe has a copy.
+    Trace(PathBuf, TraceSpec, Option<Spool>),
     Generator(String),
     /// Requests that a program made. The first one's time is 0, and times never go back.
     Given(Arc<[Request]>),
@@ -57,12 +54,8 @@ impl Workload {
                     "\"{name}\" is a folder, and no trace"
                 )));
             }
-            if kind.is_file() {
-                Origin::Trace(path, spec.clone())
-            } else {
-                let spool = Spool::of(&path)?;
-                Origin::Piped(path, spool, spec.clone())
-            }
+            let copy = (!kind.is_file()).then(|| Spool::of(&path)).transpose()?;
+            Origin::Trace(path, spec.clone(), copy)
         } else {
             name.parse::<Generator>().map_err(|error| {
                 let file = match &found {
@@ -99,22 +92,18 @@ impl Workload {
         };
         let mut last = first;
         for (nth, request) in requests.iter_mut().enumerate() {
-            if request.time < last {
-                return Err(Error::Request(format!(
-                    "request {nth}: its time is before that of request {}",
-                    nth - 1
-                )));
-            }
-            if request.op != Op::Trim && request.bytes > MAX_TRANSFER {
-                return Err(Error::Request(format!(
-                    "request {nth}: it is for {} bytes, and a request has at most {MAX_TRANSFER}",
-                    request.bytes
-                )));
-            }
-            if request.offset.checked_add(request.bytes).is_none() {
-                return Err(Error::Request(format!(
-                    "request {nth}: it ends beyond 2^64 bytes"
-                )));
+            let bytes = request.bytes;
+            let why = if request.time < last {
+                format!("its time is before that of request {}", nth - 1)
+            } else if request.op != Op::Trim && bytes > MAX_TRANSFER {
+                format!("it is for {bytes} bytes, and a request has at most {MAX_TRANSFER}")
+            } else if request.offset.checked_add(bytes).is_none() {
+                "it ends beyond 2^64 bytes".to_owned()
+            } else {
+                String::new()
+            };
+            if !why.is_empty() {
+                return Err(Error::Request(format!("request {nth}: {why}")));
             }
             last = request.time;
             request.time -= first;
@@ -134,7 +123,7 @@ impl Workload {
     /// The trace file that it is read from, if there is one.
     pub fn file(&self) -> Option<&Path> {
         match &self.origin {
-            Origin::Trace(path, _) => Some(path),
+            Origin::Trace(path, _, None) => Some(path),
             _ => None,
         }
     }
@@ -142,7 +131,7 @@ impl Workload {
     /// A short name for tables: the file's, the generator's specification, or `requests`.
     pub fn name(&self) -> String {
         match &self.origin {
-            Origin::Trace(path, _) | Origin::Piped(path, ..) => match path.file_name() {
+            Origin::Trace(path, ..) => match path.file_name() {
                 Some(name) => name.to_string_lossy().into_owned(),
                 None => path.display().to_string(),
             },
@@ -157,13 +146,14 @@ impl Workload {
     /// If the trace can't be opened.
     pub fn timed(&self) -> Result<bool, Error> {
         match &self.origin {
-            Origin::Trace(path, spec) => Ok(Reader::open(path, spec)?.timed()),
-            Origin::Piped(_, spool, spec) => Ok(Reader::new(spool.read(), spec)?.timed()),
             Origin::Generator(text) => {
                 let phases: Result<Vec<Phase>, Error> = text.split('/').map(str::parse).collect();
                 Ok(phases?.iter().any(|phase| phase.arrival != Arrival::Closed))
             }
-            Origin::Given(_) => Ok(true),
+            Origin::Trace(..) | Origin::Given(_) => match self.open()? {
+                Inner::Trace(reader) => Ok(reader.timed()),
+                _ => Ok(true),
+            },
         }
     }
 
@@ -174,10 +164,10 @@ impl Workload {
 
     fn open(&self) -> Result<Inner, Error> {
         Ok(match &self.origin {
-            Origin::Trace(path, spec) => Inner::Trace(Box::new(Reader::open(path, spec)?)),
-            Origin::Piped(_, spool, spec) => {
-                Inner::Trace(Box::new(Reader::new(spool.read(), spec)?))
-            }
+            Origin::Trace(path, spec, copy) => Inner::Trace(Box::new(match copy {
+                Some(copy) => Reader::new(copy.read(), spec)?,
+                None => Reader::open(path, spec)?,
+            })),
             Origin::Generator(text) => Inner::Generator(Box::new(text.parse()?)),
             Origin::Given(requests) => Inner::Given(Arc::clone(requests), 0),
         })
@@ -225,8 +215,8 @@ impl Workload {
     /// Bytes of the trace file, or the number of requests.
     fn size(&self, inner: &Inner) -> u64 {
         match (&self.origin, inner) {
-            (Origin::Trace(path, _), _) => std::fs::metadata(path).map_or(0, |file| file.len()),
-            (Origin::Piped(_, spool, _), _) => spool.bytes(),
+            (Origin::Trace(_, _, Some(copy)), _) => copy.bytes(),
+            (Origin::Trace(path, ..), _) => std::fs::metadata(path).map_or(0, |file| file.len()),
             (Origin::Generator(_), Inner::Generator(generator)) => generator.remaining(),
             (Origin::Given(requests), _) => requests.len() as u64,
             (Origin::Generator(_), Inner::Trace(_) | Inner::Given(..)) => 0,

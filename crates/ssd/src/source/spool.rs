@@ -16,7 +16,6 @@ use crate::Error;
 /// How many names are tried for the file while others are using them.
 const NAMES: u32 = 1000;
 
-/// The copy.
 #[derive(Clone, Debug)]
 pub struct Spool {
     file: Arc<File>,
