@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::device::{Device, Parts};
-use crate::profile::{Interface, Profile};
+use crate::profile::Profile;
 use crate::{Error, Op, Request, Time};
 
 /// Drives of RAID 0, at most: each takes its own RAM to simulate.
@@ -22,7 +22,6 @@ const MOST_DRIVES: u32 = 256;
 /// Pages that preparation writes between two questions whether to continue.
 const FILLED_AT_ONCE: u64 = 1 << 16;
 
-/// When requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
     /// At the times in the trace, divided by `speed`.
@@ -31,10 +30,7 @@ pub enum Load {
         speed: f64,
     },
     /// So that this many are always under way; times are ignored.
-    Closed {
-        /// How many.
-        depth: u32,
-    },
+    Closed { depth: u32 },
 }
 
 /// Arrivals are not later than 146 years after the first: times beyond could not be added up.
@@ -70,7 +66,6 @@ pub struct Drive {
     stop: Option<&'static AtomicBool>,
     /// After being idle for this long, the drives do background work.
     idle_after: Time,
-    /// The seed of all randomness.
     seed: u64,
     /// Whether runs end with a flush.
     drains: bool,
@@ -97,15 +92,15 @@ impl Drive {
     ) -> Result<Self, Error> {
         let page_bytes = u64::from(profile.geometry.page_bytes);
         if drives == 0 {
-            return Err(Error::profile("RAID 0 of no drive"));
+            return Err(Error::Profile("RAID 0 of no drive".to_owned()));
         }
         if drives > MOST_DRIVES {
-            return Err(Error::profile(format!(
+            return Err(Error::Profile(format!(
                 "RAID 0 of {drives} drives: at most {MOST_DRIVES} can be simulated"
             )));
         }
         if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(page_bytes) {
-            return Err(Error::profile(format!(
+            return Err(Error::Profile(format!(
                 "a stripe of {stripe_bytes} bytes is not a multiple of the page's {page_bytes}"
             )));
         }
@@ -121,11 +116,7 @@ impl Drive {
                 )
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let (queues, slots) = match profile.interface {
-            Interface::Single => (1, 1),
-            Interface::Ncq { depth } => (1, depth),
-            Interface::Nvme { queues, depth } => (queues, depth),
-        };
+        let (queues, slots) = profile.interface.queues_and_depth();
         let stripe_pages = stripe_bytes / page_bytes;
         let pages = u64::from(devices[0].logical_pages());
         let capacity = match u64::from(drives) {
@@ -159,7 +150,6 @@ impl Drive {
         &self.devices
     }
 
-    /// The drives, for setting their failures.
     pub fn devices_mut(&mut self) -> &mut [Device] {
         &mut self.devices
     }
@@ -364,7 +354,17 @@ impl Drive {
         self.check_life().map(|()| done)
     }
 
-    /// Refuses a request that does not fit.
+    /// Ends a run at `end`: writes what the write buffers hold, if that was asked for. Returns when
+    /// that is done.
+    fn drain(&mut self, end: Time) -> Result<Time, Error> {
+        let done = match self.drains && !self.is_stopped() {
+            true => self.submit(&Request::flush(end), end)?,
+            false => 0,
+        };
+        self.devices.iter().for_each(Device::assert_conservation);
+        Ok(done)
+    }
+
     fn check_request(&self, number: u64, request: &Request) -> Result<(), Error> {
         let capacity = self.capacity_bytes();
         match request.offset.checked_add(request.bytes) {
@@ -391,9 +391,7 @@ impl Drive {
 /// Counts of all drives at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
-    /// Pages that the host wrote.
     host_pages: u64,
-    /// Pages that the flash programmed.
     programs: u64,
     erases: u64,
 }

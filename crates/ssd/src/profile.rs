@@ -12,37 +12,27 @@ use crate::geometry::Geometry;
 use crate::link::Link;
 use crate::nand::{Endurance, SingleLevel, Timing};
 
-/// A drive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     pub name: String,
-    /// The source of its numbers.
     pub source: String,
     /// If this is a part of a larger drive: how many times larger the whole drive is; otherwise 1.
     #[serde(default = "whole")]
     pub scale: u32,
     /// The size that the host sees, in bytes. The rest of the flash is over-provisioning.
     pub user_bytes: u64,
-    /// The flash's shape.
     pub geometry: Geometry,
-    /// The flash's times.
     pub timing: Timing,
-    /// The flash's endurance.
     #[serde(default)]
     pub endurance: Endurance,
     /// The single-level mode of its blocks, if it has one.
-    #[serde(default)]
     pub slc: Option<SingleLevel>,
-    /// The interface between host and drive.
     #[serde(default)]
     pub interface: Interface,
-    /// The link between host and drive.
     #[serde(default)]
     pub link: Link,
-    /// The translation layer, as a specification.
     pub ftl: String,
-    /// The write buffer, as a specification.
     #[serde(default = "no_buffer")]
     pub buffer: String,
     /// RAM for the write buffer, in bytes.
@@ -65,23 +55,26 @@ fn no_buffer() -> String {
     "none".to_owned()
 }
 
-/// How many requests a drive accepts at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Interface {
     /// One request after the other.
     Single,
     /// SATA's native command queuing.
-    Ncq {
-        /// Requests at once.
-        depth: u32,
-    },
+    Ncq { depth: u32 },
     /// NVMe's queues. A request goes to the queue with the fewest commands.
-    Nvme {
-        queues: u32,
-        /// Requests at once in each queue.
-        depth: u32,
-    },
+    Nvme { queues: u32, depth: u32 },
+}
+
+impl Interface {
+    /// The queues of a drive, and the requests that each accepts at once.
+    pub fn queues_and_depth(self) -> (u32, u32) {
+        match self {
+            Self::Single => (1, 1),
+            Self::Ncq { depth } => (1, depth),
+            Self::Nvme { queues, depth } => (queues, depth),
+        }
+    }
 }
 
 impl Default for Interface {
@@ -127,13 +120,13 @@ impl Profile {
     /// If there is neither, or it is not a valid profile.
     pub fn find(name: &str) -> Result<Self, Error> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
-            return Self::parse(text).map_err(|error| Error::profile(format!("{name}: {error}")));
+            return Self::parse(text).map_err(|error| Error::Profile(format!("{name}: {error}")));
         }
         let path = Path::new(name);
         let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         if path.metadata().is_err_and(missing) {
             let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-            return Err(Error::profile(format!(
+            return Err(Error::Profile(format!(
                 "there is no profile and no file \"{name}\"; the profiles that come with senko are {}",
                 names.join(", ")
             )));
@@ -142,7 +135,7 @@ impl Profile {
             path: path.to_owned(),
             reason,
         })?;
-        Self::parse(&text).map_err(|error| Error::profile(format!("{name}: {error}")))
+        Self::parse(&text).map_err(|error| Error::Profile(format!("{name}: {error}")))
     }
 
     /// A profile from TOML.
@@ -152,7 +145,7 @@ impl Profile {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let table = schema::checked(text).map_err(Error::Profile)?;
         let profile = Self::deserialize(table)
-            .map_err(|error| Error::profile(format!("it is not a profile: {}", error.message())))?;
+            .map_err(|error| Error::Profile(format!("it is not a profile: {}", error.message())))?;
         profile.check()?;
         Ok(profile)
     }
@@ -178,14 +171,13 @@ impl Profile {
         let page = u64::from(self.geometry.page_bytes);
         self.user_bytes = self.user_bytes / page * was / now * page;
         self.geometry.blocks = u32::try_from(blocks)
-            .map_err(|_| Error::profile(format!("scale {scale}: {blocks} blocks are too many")))?;
+            .map_err(|_| Error::Profile(format!("scale {scale}: {blocks} blocks are too many")))?;
         self.scale = scale.max(1);
-        let named = |error: Error| Error::profile(format!("scale {scale}: {error}"));
+        let named = |error: Error| Error::Profile(format!("scale {scale}: {error}"));
         self.check().map_err(named)?;
         Ok(self)
     }
 
-    /// Logical pages.
     pub fn user_pages(&self) -> u32 {
         (self.user_bytes / u64::from(self.geometry.page_bytes)) as u32
     }
@@ -201,7 +193,7 @@ impl Profile {
     pub fn check(&self) -> Result<(), Error> {
         self.geometry.check()?;
         if self.user_bytes == 0 || self.user_bytes >= self.geometry.bytes() {
-            return Err(Error::profile(format!(
+            return Err(Error::Profile(format!(
                 "user_bytes is {}, and must be more than 0 and less than the flash's {}{}",
                 self.user_bytes,
                 self.geometry.bytes(),
@@ -215,46 +207,48 @@ impl Profile {
             .user_bytes
             .is_multiple_of(u64::from(self.geometry.page_bytes))
         {
-            return Err(Error::profile(format!(
+            return Err(Error::Profile(format!(
                 "user_bytes is {}, which is not a multiple of the page's {} bytes",
                 self.user_bytes, self.geometry.page_bytes
             )));
         }
         if self.buffer_bytes > self.user_bytes.max(SMALL) {
-            return Err(Error::profile(format!(
+            return Err(Error::Profile(format!(
                 "a write buffer of {} bytes is larger than its drive, which has {}",
                 self.buffer_bytes, self.user_bytes
             )));
         }
-        let (queues, depth) = match self.interface {
-            Interface::Single => (1, 1),
-            Interface::Ncq { depth } => (1, depth),
-            Interface::Nvme { queues, depth } => (queues, depth),
-        };
+        let (queues, depth) = self.interface.queues_and_depth();
         for (name, value) in [("queues", queues), ("depth", depth)] {
             if value > MOST_COMMANDS {
-                return Err(Error::profile(format!(
+                return Err(Error::Profile(format!(
                     "{name} in [interface] is {value}, and must be at most {MOST_COMMANDS}"
                 )));
             }
         }
         if self.scale == 0 {
-            return Err(Error::profile("scale is 0, and must be at least 1"));
+            return Err(Error::Profile(
+                "scale is 0, and must be at least 1".to_owned(),
+            ));
         }
         if let Some(slc) = self.slc
             && !(2..=8).contains(&slc.bits)
         {
-            return Err(Error::profile(format!(
+            return Err(Error::Profile(format!(
                 "bits in [slc] is {}, and must be 2 to 8",
                 slc.bits
             )));
         }
         self.link.check()?;
         if queues.min(depth) == 0 {
-            return Err(Error::profile("an interface that takes no request"));
+            return Err(Error::Profile(
+                "an interface that takes no request".to_owned(),
+            ));
         }
         if !self.timing.bus_ns_per_byte.is_finite() || self.timing.bus_ns_per_byte < 0.0 {
-            return Err(Error::profile("bus_ns_per_byte must be at least 0"));
+            return Err(Error::Profile(
+                "bus_ns_per_byte must be at least 0".to_owned(),
+            ));
         }
         Ok(())
     }

@@ -14,7 +14,6 @@ use crate::precondition::{
     MOST_WINDOWS, Precondition, Preparation, STEADY_WINDOWS, STEADY_WITHIN, Window, agree,
 };
 
-/// The random stream for random overwrites.
 const OVERWRITES: u64 = 0x6f_7665_7277_0000;
 
 impl Drive {
@@ -30,24 +29,6 @@ impl Drive {
     ///
     /// # Errors
     /// If a drive wears out.
-    ///
-    /// ```
-    /// use senko_ssd::device::Parts;
-    /// use senko_ssd::drive::Drive;
-    /// use senko_ssd::precondition::Precondition;
-    /// use senko_ssd::profile::Profile;
-    ///
-    /// let mut profile = Profile::find("paper-1gb")?;
-    /// profile.geometry.blocks = 64;
-    /// profile.user_bytes = 48 * profile.geometry.block_bytes();
-    /// profile.ftl = "page".to_owned();
-    /// let mut drive = Drive::new(&profile, &Parts::default())?;
-    /// let found = drive.prepare(Precondition::Random { times: 2.0 }, |_, _| true)?;
-    /// let found = found.expect("nothing ended it");
-    /// assert_eq!(found.windows.len(), 2);
-    /// assert!(found.erases > 0);
-    /// # Ok::<(), senko_ssd::Error>(())
-    /// ```
     pub fn prepare(
         &mut self,
         way: Precondition,
@@ -174,7 +155,6 @@ impl Drive {
         (self.pages() as f64 * share.clamp(0.0, 1.0)) as u64
     }
 
-    /// Pages that the host sees.
     fn pages(&self) -> u64 {
         self.capacity_bytes / self.page_bytes
     }

@@ -18,7 +18,6 @@ use crate::drive::{Drive, Load, arrival};
 use crate::report::{Course, Pace, Report, Responses};
 use crate::{Error, Request, Time};
 
-/// One queue of one drive's interface.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     /// Requests, by their place in [`Running::requests`], of which this drive still has a part to
@@ -131,13 +130,7 @@ impl Drive {
                 Event::Idle { quiet } => self.idle(&mut run, quiet, now),
             }
         }
-        if self.drains && !self.is_stopped() {
-            run.responses
-                .lasts_until(self.submit(&Request::flush(end), end)?);
-        }
-        for device in &self.devices {
-            device.assert_conservation();
-        }
+        run.responses.lasts_until(self.drain(end)?);
         let pace = Pace {
             open: matches!(load, Load::Open { .. }),
             slots: self.commands_at_once() as u64,
@@ -218,11 +211,8 @@ struct Running {
     /// Requests that have arrived and are not done; places are reused.
     requests: Vec<Open>,
     free: Vec<u32>,
-    /// Requests fetched so far.
     number: u64,
-    /// Requests completed so far.
     done: u64,
-    /// The request that arrives next.
     next: Option<Request>,
     /// Arrivals and completions so far.
     happened: u64,
@@ -256,7 +246,6 @@ impl Running {
         self.most_under_way = self.most_under_way.max(self.at_last_arrival);
     }
 
-    /// Whether every request is done.
     fn is_over(&self) -> bool {
         self.next.is_none() && self.done == self.number
     }

@@ -12,7 +12,6 @@ use crate::geometry::Lpn;
 use crate::report::{Course, Report, Responses};
 use crate::{Error, Op, Request};
 
-/// Most pages in a batch.
 const BATCH: usize = 1024;
 
 /// Whole pages that wait to be written to one drive, all of the same stream.
@@ -60,12 +59,7 @@ impl Drive {
             }
         }
         self.write_batches(&mut batches, number)?;
-        if self.drains && !self.is_stopped() {
-            self.submit(&Request::flush(0), 0)?;
-        }
-        for device in &self.devices {
-            device.assert_conservation();
-        }
+        self.drain(0)?;
         let responses = Responses::in_no_time(counts, bytes, first, last);
         Ok(Report {
             quarters: course.quarters(self.totals().written()),
@@ -82,7 +76,6 @@ impl Drive {
         self.write_batches(&mut batches, 0)
     }
 
-    /// Writes single pages in this order.
     pub(super) fn overwrite_untimed(
         &mut self,
         pages: impl Iterator<Item = u64>,
@@ -101,7 +94,6 @@ impl Drive {
         self.write_batches(&mut batches, 0)
     }
 
-    /// Adds a write's pages to the batches.
     #[inline]
     fn gather(
         &mut self,
