@@ -30,7 +30,6 @@ use serde::Serialize;
 
 use crate::{Error, Time};
 
-/// The parts of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Model {
     /// Drives in RAID 0.
@@ -77,13 +76,13 @@ impl Model {
             ("lanes", self.lanes),
         ];
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "an engine with 0 {name} never answers"
             )));
         }
         let channels = u64::from(self.drives) * u64::from(self.channels);
         if channels > MOST_CHANNELS {
-            return Err(Error::spec(format!(
+            return Err(Error::Spec(format!(
                 "{} drives of {} channels: at most {MOST_CHANNELS} channels can be simulated",
                 self.drives, self.channels
             )));
@@ -104,12 +103,11 @@ fn is_time(name: &str, time: f64) -> Result<(), Error> {
     if (0.0..=LONGEST_NS).contains(&time) {
         return Ok(());
     }
-    Err(Error::spec(format!(
+    Err(Error::Spec(format!(
         "{name} is {time:e}, and must be from 0 to {LONGEST_NS:e}"
     )))
 }
 
-/// How requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Arrivals {
@@ -123,22 +121,13 @@ pub enum Arrivals {
         think_ns: f64,
     },
     /// At random (Poisson), in bursts of a fixed size.
-    Open {
-        /// Requests a second.
-        rate: f64,
-        /// Requests of a burst.
-        burst: u32,
-    },
+    Open { rate: f64, burst: u32 },
 }
 
-/// The results of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Answers a second.
     pub qps: f64,
-    /// Mean response time.
     pub mean_us: f64,
-    /// Standard deviation.
     pub deviation_us: f64,
     pub p50_us: f64,
     /// 99 % are at most this.
@@ -147,7 +136,6 @@ pub struct Outcome {
     pub serial_busy: f64,
     /// The share of the time in which a channel is busy, on average.
     pub channels_busy: f64,
-    /// Commands under way, on average.
     pub under_way: f64,
 }
 
@@ -164,11 +152,6 @@ struct Command {
     read: bool,
 }
 
-struct Channel {
-    waiting: VecDeque<u64>,
-    serving: Option<u64>,
-}
-
 struct Engine<'a> {
     model: &'a Model,
     rng: Rng,
@@ -183,7 +166,8 @@ struct Engine<'a> {
     /// Out of order: the commands whose read is done.
     ready: VecDeque<u64>,
     on_drive: Vec<u32>,
-    channels: Vec<Channel>,
+    /// The commands of each channel, of which the first is being read.
+    channels: Vec<VecDeque<u64>>,
     under_way: u32,
     lanes_busy: u32,
     last_issue: Time,
@@ -223,19 +207,15 @@ impl Engine<'_> {
             }));
             self.on_drive[drive] += 1;
             self.under_way += 1;
-            self.channels[channel].waiting.push_back(number);
-            self.serve_channel(channel, now);
+            self.channels[channel].push_back(number);
+            if self.channels[channel].len() == 1 {
+                self.read(channel, now);
+            }
         }
     }
 
-    fn serve_channel(&mut self, channel: usize, now: Time) {
-        if self.channels[channel].serving.is_some() {
-            return;
-        }
-        let Some(number) = self.channels[channel].waiting.pop_front() else {
-            return;
-        };
-        self.channels[channel].serving = Some(number);
+    /// Begins to read a channel's first command.
+    fn read(&mut self, channel: usize, now: Time) {
         let time = self.exponential(self.model.channel_ns);
         self.at(now.saturating_add(time), Event::ChannelDone(channel));
     }
@@ -320,12 +300,7 @@ pub fn simulate_while(
         next_answer: 0,
         ready: VecDeque::new(),
         on_drive: vec![0; model.drives as usize],
-        channels: (0..all_channels)
-            .map(|_| Channel {
-                waiting: VecDeque::new(),
-                serving: None,
-            })
-            .collect(),
+        channels: vec![VecDeque::new(); all_channels],
         under_way: 0,
         lanes_busy: 0,
         last_issue: 0,
@@ -333,11 +308,13 @@ pub fn simulate_while(
     let saturated = load == Arrivals::Saturated;
     match load {
         Arrivals::Saturated => {}
-        Arrivals::Closed { clients: 0, .. } => return Err(Error::spec("0 clients never ask")),
+        Arrivals::Closed { clients: 0, .. } => {
+            return Err(Error::Spec("0 clients never ask".to_owned()));
+        }
         Arrivals::Closed { clients, think_ns } => {
             is_time("think_ns", think_ns)?;
             if clients as usize > MOST_WAITING {
-                return Err(Error::spec(format!(
+                return Err(Error::Spec(format!(
                     "{clients} clients: at most {MOST_WAITING} can be simulated"
                 )));
             }
@@ -345,7 +322,7 @@ pub fn simulate_while(
         }
         Arrivals::Open { rate, burst } => {
             if !rate.is_finite() || rate <= 0.0 || burst == 0 {
-                return Err(Error::spec(format!(
+                return Err(Error::Spec(format!(
                     "{rate} requests a second in bursts of {burst}"
                 )));
             }
@@ -365,8 +342,9 @@ pub fn simulate_while(
             break;
         };
         if now == Time::MAX {
-            return Err(Error::spec(
-                "the load lasts for more than 500 years: simulate fewer answers, or a higher rate",
+            return Err(Error::Spec(
+                "the load lasts for more than 500 years: simulate fewer answers, or a higher rate"
+                    .to_owned(),
             ));
         }
         tally.pass(now, &engine);
@@ -378,7 +356,7 @@ pub fn simulate_while(
                     1
                 };
                 if engine.arrived.len() as u64 + burst > MOST_WAITING as u64 {
-                    return Err(Error::spec(format!(
+                    return Err(Error::Spec(format!(
                         "more than {MOST_WAITING} requests wait: they come faster than the engine answers"
                     )));
                 }
@@ -392,11 +370,13 @@ pub fn simulate_while(
                 }
             }
             Event::ChannelDone(channel) => {
-                let number = engine.channels[channel].serving.take();
-                let number = number.expect("a channel that is done was serving");
+                let number = engine.channels[channel].pop_front();
+                let number = number.expect("a channel that is done was reading");
                 engine.ready.extend((!model.in_order).then_some(number));
                 engine.command(number).expect("it is under way").read = true;
-                engine.serve_channel(channel, now);
+                if !engine.channels[channel].is_empty() {
+                    engine.read(channel, now);
+                }
                 engine.take_answers(now);
             }
             Event::SerialDone(number) => {
@@ -440,10 +420,7 @@ impl Tally {
     /// Advances time to `now` with the engine unchanged.
     fn pass(&mut self, now: Time, engine: &Engine<'_>) {
         let passed = (now - self.last) as f64;
-        let busy = engine
-            .channels
-            .iter()
-            .filter(|channel| channel.serving.is_some());
+        let busy = engine.channels.iter().filter(|queue| !queue.is_empty());
         self.channels += passed * busy.count() as f64;
         self.lanes += passed * f64::from(engine.lanes_busy);
         self.under_way += passed * f64::from(engine.under_way);
