@@ -38,10 +38,8 @@ pub enum Link {
         /// How long a command occupies the link, in nanoseconds.
         command_ns: Time,
         /// The same for a write, if it differs.
-        #[serde(default)]
         write_command_ns: Option<Time>,
         /// The drive's own limit, if it is below the line's rate.
-        #[serde(default)]
         bytes_per_second: Option<u64>,
     },
     /// PCI Express, both directions at once.
@@ -53,17 +51,14 @@ pub enum Link {
         /// How long a command occupies the direction to the drive, in nanoseconds.
         command_ns: Time,
         /// The drive's own limit, if it is below the link's rate.
-        #[serde(default)]
         bytes_per_second: Option<u64>,
     },
     /// Any other link, one direction at a time.
     Other {
-        /// Its rate in either direction.
         bytes_per_second: u64,
         /// How long a command occupies the link, in nanoseconds.
         command_ns: Time,
         /// The same for a write, if it differs.
-        #[serde(default)]
         write_command_ns: Option<Time>,
     },
 }
@@ -77,27 +72,15 @@ const PCIE_PACKET: (f64, f64) = (256.0, 256.0 + 24.0);
 impl Link {
     /// Bytes of data a second in one direction; `None` without a limit.
     pub fn bytes_per_second(&self) -> Option<f64> {
-        let limited = |rate: f64, limit: Option<u64>| match limit {
-            Some(limit) => rate.min(limit as f64),
-            None => rate,
-        };
-        match *self {
-            Self::None => None,
-            Self::Sata {
-                generation,
-                bytes_per_second,
-                ..
-            } => {
+        let data = match *self {
+            Self::None => return None,
+            Self::Sata { generation, .. } => {
                 // The line carries eight bits of data as ten.
                 let line = 0.75e9 * f64::from(1u32 << generation.min(31)) / 10.0;
-                let data = line * SATA_FRAME.0 / SATA_FRAME.1;
-                Some(limited(data, bytes_per_second))
+                line * SATA_FRAME.0 / SATA_FRAME.1
             }
             Self::Pcie {
-                generation,
-                lanes,
-                bytes_per_second,
-                ..
+                generation, lanes, ..
             } => {
                 let line = match generation {
                     1 => 2.5e9 * 0.8,
@@ -108,12 +91,26 @@ impl Link {
                             / 130.0
                     }
                 };
-                let data = line / 8.0 * f64::from(lanes) * PCIE_PACKET.0 / PCIE_PACKET.1;
-                Some(limited(data, bytes_per_second))
+                line / 8.0 * f64::from(lanes) * PCIE_PACKET.0 / PCIE_PACKET.1
             }
+            Self::Other { .. } => f64::INFINITY,
+        };
+        Some(self.limit().map_or(data, |limit| data.min(limit as f64)))
+    }
+
+    /// The drive's own limit, in bytes a second.
+    fn limit(&self) -> Option<u64> {
+        match *self {
+            Self::None => None,
+            Self::Sata {
+                bytes_per_second, ..
+            }
+            | Self::Pcie {
+                bytes_per_second, ..
+            } => bytes_per_second,
             Self::Other {
                 bytes_per_second, ..
-            } => Some(bytes_per_second as f64),
+            } => Some(bytes_per_second),
         }
     }
 
@@ -140,36 +137,20 @@ impl Link {
     /// # Errors
     /// If no such link exists, or its rate is 0.
     pub fn check(&self) -> Result<(), Error> {
-        let refuse = |what: String| Err(Error::profile(what));
-        let limit = match *self {
-            Self::Sata { generation, .. } if !(1..=3).contains(&generation) => {
-                return refuse(format!(
-                    "generation in [link] is {generation}, and SATA has 1, 2 and 3"
-                ));
+        let refuse = |what: String| Err(Error::Profile(what));
+        match *self {
+            Self::Sata { generation, .. } if !(1..=3).contains(&generation) => refuse(format!(
+                "generation in [link] is {generation}, and SATA has 1, 2 and 3"
+            )),
+            Self::Pcie { generation, .. } if !(1..=6).contains(&generation) => refuse(format!(
+                "generation in [link] is {generation}, and must be 1 to 6"
+            )),
+            Self::Pcie { lanes, .. } if !matches!(lanes, 1 | 2 | 4 | 8 | 16) => refuse(format!(
+                "lanes in [link] is {lanes}, and must be 1, 2, 4, 8 or 16"
+            )),
+            _ if self.limit() == Some(0) => {
+                refuse("bytes_per_second in [link] is 0, and must be at least 1".to_owned())
             }
-            Self::Pcie { generation, .. } if !(1..=6).contains(&generation) => {
-                return refuse(format!(
-                    "generation in [link] is {generation}, and must be 1 to 6"
-                ));
-            }
-            Self::Pcie { lanes, .. } if !matches!(lanes, 1 | 2 | 4 | 8 | 16) => {
-                return refuse(format!(
-                    "lanes in [link] is {lanes}, and must be 1, 2, 4, 8 or 16"
-                ));
-            }
-            Self::None => None,
-            Self::Sata {
-                bytes_per_second, ..
-            }
-            | Self::Pcie {
-                bytes_per_second, ..
-            } => bytes_per_second,
-            Self::Other {
-                bytes_per_second, ..
-            } => Some(bytes_per_second),
-        };
-        match limit {
-            Some(0) => refuse("bytes_per_second in [link] is 0, and must be at least 1".to_owned()),
             _ => Ok(()),
         }
     }
@@ -297,26 +278,6 @@ mod tests {
             let rate = link.bytes_per_second().expect("a limit") / 1e9;
             assert!((rate / expected - 1.0).abs() < 1e-3, "{link:?}: {rate}");
         }
-    }
-
-    #[test]
-    fn sata_passes_one_direction_at_a_time_and_pcie_both() {
-        let at_a_byte_a_ns = |link| {
-            let mut wire = Wire::new(link);
-            wire.ns_per_byte = 1.0;
-            let begun = wire.command(Op::Read, 0);
-            let sent = wire.receive(4096, begun);
-            (begun, sent, wire.send(4096, begun), wire.busy())
-        };
-        let (begun, sent, got, busy) = at_a_byte_a_ns(sata(2, None));
-        assert_eq!((begun, sent, got), (1000, 5096, 9192));
-        assert_eq!((busy.to_drive_ns, busy.to_host_ns), (9192, 0));
-        let (begun, sent, got, busy) = at_a_byte_a_ns(pcie(4, 4));
-        assert_eq!((begun, sent, got), (1000, 5096, 5096));
-        assert_eq!((busy.to_drive_ns, busy.to_host_ns), (5096, 4096));
-        let mut none = Wire::new(Link::None);
-        assert_eq!(none.command(Op::Write, 7), 7);
-        assert_eq!(none.send(4096, 7), 7);
     }
 
     #[test]

@@ -107,16 +107,10 @@ impl Cause {
 
     /// The cause's name in results.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Pad => "pad",
-            Self::Gc => "gc",
-            Self::Merge => "merge",
-            Self::Map => "map",
-            Self::Wear => "wear",
-            Self::Retire => "retire",
-            Self::Fold => "fold",
-        }
+        const NAMES: [&str; CAUSES] = [
+            "host", "pad", "gc", "merge", "map", "wear", "retire", "fold",
+        ];
+        NAMES[self as usize]
     }
 }
 
@@ -150,7 +144,6 @@ impl Counts {
         self.erases.iter().sum()
     }
 
-    /// Adds another drive's counts.
     pub fn add(&mut self, other: &Counts) {
         for cause in 0..CAUSES {
             self.reads[cause] += other.reads[cause];
@@ -160,7 +153,6 @@ impl Counts {
         self.copy_backs += other.copy_backs;
     }
 
-    /// The counts since `earlier`.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let less = |now: &[u64; CAUSES], then: &[u64; CAUSES]| {
             std::array::from_fn(|at| now[at] - then[at])
@@ -174,7 +166,6 @@ impl Counts {
     }
 }
 
-/// The flash of one drive.
 #[derive(Clone, Debug)]
 pub struct Nand {
     geometry: Geometry,
@@ -185,7 +176,6 @@ pub struct Nand {
     /// For each block, the first page that may be programmed (NAND-1). Usually this is the number
     /// of pages programmed since its erase.
     next: Vec<u32>,
-    /// The sum of `next`.
     programmed: u64,
     /// The spare areas: the logical page of each page, or [`NONE`] if it is erased or was skipped.
     lpns: Vec<Lpn>,
@@ -253,7 +243,6 @@ impl Nand {
             .get_or_insert_with(|| vec![0; self.lpns.len()]);
     }
 
-    /// Allows blocks in single-level mode.
     pub fn allow_single_level(&mut self, single: SingleLevel) {
         self.single = Some(single);
         self.is_single = vec![false; self.next.len()];
@@ -274,7 +263,6 @@ impl Nand {
         self.is_single[block as usize] = true;
     }
 
-    /// Whether a block is in single-level mode.
     #[inline]
     pub fn is_single(&self, block: Block) -> bool {
         self.is_single.get(block as usize).copied().unwrap_or(false)
@@ -301,7 +289,6 @@ impl Nand {
         self.geometry.all_blocks()
     }
 
-    /// The seed of all randomness in the drive.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -420,7 +407,6 @@ impl Nand {
         self.power = Some(operations);
     }
 
-    /// Whether the power has gone.
     pub fn is_off(&self) -> bool {
         self.power == Some(0)
     }
@@ -595,7 +581,6 @@ impl Nand {
         *next = end as u32;
     }
 
-    /// Marks a page as programmed.
     #[inline]
     fn set(&mut self, page: Ppn, lpn: Lpn, sequence: u64) {
         let block = self.by_pages.quotient(page);

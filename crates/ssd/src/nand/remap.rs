@@ -18,28 +18,20 @@ use crate::geometry::{Block, Geometry};
 
 /// The endurance of the flash, and the measures that extend it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Endurance {
     /// Program/erase cycles that a block endures on average.
     pub cycles: u32,
     /// Standard deviation of that, as a share of it. 0: all blocks are equal.
-    #[serde(default)]
     pub cycles_spread: f64,
     /// Whether blocks fail at the end of their lives. Otherwise wear is only counted.
-    #[serde(default)]
     pub enforce: bool,
-    /// The chance that a program fails.
-    #[serde(default)]
     pub program_failure: f64,
-    /// The chance that an erase fails.
-    #[serde(default)]
     pub erase_failure: f64,
     /// Spare blocks in each plane, beyond the geometry's.
-    #[serde(default)]
     pub spare_blocks: u32,
     /// Static wear levelling: if a block's cycles exceed the plane's average by this, it is swapped
     /// with the least worn. Absent: none.
-    #[serde(default)]
     pub wear_threshold: Option<u32>,
 }
 
@@ -69,7 +61,6 @@ pub(super) struct Remap {
     wear: Vec<u32>,
     /// Erases in each plane since the start, for the average.
     plane_wear: Vec<u64>,
-    /// Spare blocks left in each plane.
     spares: Vec<Vec<u32>>,
     retired: u32,
     worn_out: Option<String>,
@@ -90,18 +81,18 @@ impl Remap {
         ];
         for (name, value) in chances {
             if !(0.0..1.0).contains(&value) {
-                return Err(Error::profile(format!(
+                return Err(Error::Profile(format!(
                     "{name} is {value}, and must be at least 0 and less than 1"
                 )));
             }
         }
         if endurance.cycles == 0 {
-            return Err(Error::profile("a life of 0 cycles"));
+            return Err(Error::Profile("a life of 0 cycles".to_owned()));
         }
         let (planes, blocks) = (geometry.all_planes(), geometry.all_blocks());
         let spares = planes.checked_mul(endurance.spare_blocks);
         let Some(all) = spares.and_then(|spares| spares.checked_add(blocks)) else {
-            return Err(Error::profile("too many spare blocks to number"));
+            return Err(Error::Profile("too many spare blocks to number".to_owned()));
         };
         let spares = (0..planes)
             .map(|plane| {

@@ -29,13 +29,10 @@ struct Plane {
 /// Total busy time of all planes and buses, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// Reading cells.
     pub read_ns: Time,
-    /// Programming cells.
     pub program_ns: Time,
     /// Erasing blocks, including in the background.
     pub erase_ns: Time,
-    /// Pages on buses.
     pub bus_ns: Time,
 }
 
@@ -65,7 +62,6 @@ impl Timeline {
         }
     }
 
-    /// How long planes and buses were busy.
     pub(crate) fn busy(&self) -> Busy {
         self.busy
     }
