@@ -17,11 +17,8 @@ const STALL: f64 = 5.0;
 /// The output of `senko ssd run --json`, as far as this explains it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Told {
-    /// The workload's short name.
     pub workload: String,
-    /// The profile's name.
     pub profile: String,
-    /// The run's report.
     pub report: Report,
     pub lifetime: Option<Lifetime>,
 }
@@ -206,20 +203,26 @@ impl Told {
                 times
             ));
         }
-        let layer = &report.layer;
-        let cause = if layer.full_merges + layer.partial_merges > 0 {
-            "a write that needs a log block waits for a merge"
-        } else if layer.folded_blocks > 0 {
-            "a write that needs a block of the full SLC cache waits for a fold"
-        } else if layer.gc_blocks > 0 {
-            "a write that needs a block waits for a collection"
-        } else {
-            "they waited for writes before them"
+        let cause = match self.work() {
+            Some((work, block)) => format!("a write that needs a {block} waits for {work}"),
+            None => "they waited for writes before them".to_owned(),
         };
         Some(format!(
             "Writes stalled: one in a thousand took more than {:.2} ms, {times:.0} times the median; {longest}. The reason: {cause}.",
             writes.p999_us / 1000.0
         ))
+    }
+
+    /// The layer's work that requests may wait for, and the block that it makes.
+    fn work(&self) -> Option<(&'static str, &'static str)> {
+        let layer = &self.report.layer;
+        if layer.full_merges + layer.partial_merges > 0 {
+            Some(("a merge", "log block"))
+        } else if layer.folded_blocks > 0 {
+            Some(("a fold", "block of the full SLC cache"))
+        } else {
+            (layer.gc_blocks > 0).then_some(("a collection", "block"))
+        }
     }
 
     /// What reads waited for.
@@ -229,16 +232,7 @@ impl Told {
             return None;
         }
         let times = reads.p99_us / reads.p50_us.max(0.001);
-        let layer = &report.layer;
-        let cause = if layer.full_merges + layer.partial_merges > 0 {
-            "a merge"
-        } else if layer.folded_blocks > 0 {
-            "a fold"
-        } else if layer.gc_blocks > 0 {
-            "a collection"
-        } else {
-            return None;
-        };
+        let (cause, _) = self.work()?;
         (times >= STALL).then(|| {
             format!(
                 "Reads waited: one in a hundred took more than {:.2} ms, {times:.0} times the median. A read that comes to a plane during {cause} waits until all valid pages of the block are moved, because the simulated drive interrupts neither that nor a program or an erase for a read. Drives that do have shorter tails.",

@@ -18,7 +18,6 @@ pub(crate) use course::Course;
 /// Most buckets of a series. When they are full, pairs of buckets are joined.
 const SERIES: usize = 512;
 
-/// Response times over virtual time.
 #[derive(Clone, Debug)]
 struct Series {
     width: Time,
@@ -61,7 +60,7 @@ impl Series {
 }
 
 /// Response times of a run, by operation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Responses {
     /// Reads, writes, trims and flushes, in the order of [`crate::Op`].
     by_op: [Histogram; 4],
@@ -71,19 +70,6 @@ pub struct Responses {
     first: Option<Time>,
     last: Time,
     last_arrival: Time,
-}
-
-impl Default for Responses {
-    fn default() -> Self {
-        Self {
-            by_op: std::array::from_fn(|_| Histogram::new()),
-            bytes: [0; 4],
-            series: Series::default(),
-            first: None,
-            last: 0,
-            last_arrival: 0,
-        }
-    }
 }
 
 impl Responses {
@@ -122,10 +108,8 @@ impl Responses {
 /// A distribution of response times, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseTimes {
-    /// The number of requests.
     pub count: u64,
     pub mean_us: f64,
-    /// Half are at most this.
     pub p50_us: f64,
     /// 99 % are at most this.
     pub p99_us: f64,
@@ -151,14 +135,11 @@ impl ResponseTimes {
     }
 }
 
-/// A bucket of the series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPoint {
     /// When the bucket begins, in seconds.
     pub second: f64,
-    /// Requests that arrived in it.
     pub count: u64,
-    /// Their mean response time.
     pub mean_us: f64,
     pub max_us: f64,
 }
@@ -193,13 +174,10 @@ const OR_TRIMMED: &str = " or that were trimmed";
 pub struct BusyTimes {
     pub planes: u64,
     pub buses: u64,
-    /// Reading cells.
     pub read_seconds: f64,
-    /// Programming cells.
     pub program_seconds: f64,
     /// Erasing blocks, including in the background.
     pub erase_seconds: f64,
-    /// Pages on buses.
     pub bus_seconds: f64,
     /// Links to the host; 0 if none is modelled.
     #[serde(default)]
@@ -230,13 +208,9 @@ impl BusyTimes {
 /// How evenly blocks are worn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wear {
-    /// Average erases of a block since the drive was new.
     pub mean: f64,
-    /// Standard deviation.
     pub deviation: f64,
-    /// The least worn block.
     pub min: u32,
-    /// The most worn block.
     pub max: u32,
     /// How many blocks had how many erases.
     pub histogram: Vec<WornBlocks>,
@@ -301,15 +275,12 @@ pub struct Report {
     /// Virtual seconds from the first arrival to the last. It is less than the duration if the
     /// drives did not keep up.
     pub arrival_seconds: f64,
-    /// All requests together.
     pub all: ResponseTimes,
     pub reads: ResponseTimes,
     pub writes: ResponseTimes,
     /// Trims and flushes.
     pub others: ResponseTimes,
-    /// Response times over time.
     pub series: Vec<SeriesPoint>,
-    /// Whether the drives kept up.
     pub pace: Pace,
     /// Bytes that the host wrote, as requested: less than whole pages if requests are smaller.
     pub host_bytes_written: u64,
@@ -317,23 +288,19 @@ pub struct Report {
     /// The pages that host, buffer and layer passed to each other.
     pub pages: PageCounts,
     pub page_bytes: u64,
-    /// The flash's operations.
     pub flash: Counts,
-    /// The layer's work.
     pub layer: FtlCounts,
     pub mapping: Mapping,
     /// Tables of the buffer, in bytes.
     pub buffer_table_bytes: u64,
     /// Wear since the drive was new.
     pub wear: Wear,
-    /// Failed blocks.
     pub retired: u32,
     pub pages_per_block: u32,
     /// All blocks, without spare ones.
     pub blocks: u64,
     /// Bytes that the host sees.
     pub user_bytes: u64,
-    /// How long cells and buses were busy.
     pub busy: BusyTimes,
     /// The host's page writes in quarters, in their order. Empty if there were too few.
     pub quarters: Vec<Window>,
@@ -344,18 +311,12 @@ pub struct Report {
 /// Figures that follow from a report's counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Derived {
-    /// [`Report::write_amplification`].
     pub write_amplification: Option<f64>,
-    /// [`Report::flash_write_amplification`].
     pub flash_write_amplification: Option<f64>,
-    /// [`Report::write_hit_ratio`].
     pub write_hit_ratio: Option<f64>,
-    /// [`Report::read_hit_ratio`].
     pub read_hit_ratio: Option<f64>,
     pub erases: u64,
-    /// [`Report::page_write_amplification`].
     pub page_write_amplification: Option<f64>,
-    /// [`Report::requests_a_second`].
     pub requests_per_second: Option<f64>,
     pub read_bytes_per_second: Option<f64>,
     pub written_bytes_per_second: Option<f64>,
@@ -366,7 +327,6 @@ pub struct Derived {
     pub flash_bytes_programmed: u64,
     /// Bytes of the mapping table in RAM.
     pub mapping_bytes: u64,
-    /// [`Report::steady`].
     pub steady: Option<bool>,
 }
 
@@ -375,7 +335,6 @@ pub struct Derived {
 pub struct Before(Vec<(PageCounts, Counts, FtlCounts, Busy, LinkBusy)>);
 
 impl Report {
-    /// The drives' counts now.
     pub fn counts_of(devices: &[Device]) -> Before {
         Before(
             devices
@@ -540,7 +499,6 @@ impl Report {
         notes
     }
 
-    /// Figures that follow from the counts.
     pub fn derived(&self) -> Derived {
         Derived {
             write_amplification: self.write_amplification(),
