@@ -41,7 +41,7 @@ impl Size {
         match self {
             Size::Bytes(bytes) => Ok(*bytes),
             Size::Text(text) => senko_workload::units::size(text, 1)
-                .map_err(|error| Error::spec(format!("{option}: {error}"))),
+                .map_err(|error| Error::Spec(format!("{option}: {error}"))),
         }
     }
 }

@@ -19,7 +19,6 @@ pub enum Error {
     /// A request does not fit the drive.
     #[error("{0}")]
     Request(String),
-    /// A trace can't be read.
     #[error("{0}")]
     Trace(Box<TraceError>),
     /// The drive can accept no more writes.
@@ -29,26 +28,8 @@ pub enum Error {
     #[error("{path}: {reason}")]
     File {
         path: std::path::PathBuf,
-        /// The reason. It is a part of the sentence, so no `source`.
         reason: std::io::Error,
     },
-}
-
-impl Error {
-    /// An impossible geometry, with the reason.
-    pub fn geometry(what: impl Into<String>) -> Self {
-        Self::Geometry(what.into())
-    }
-
-    /// A profile with something wrong.
-    pub fn profile(what: impl Into<String>) -> Self {
-        Self::Profile(what.into())
-    }
-
-    /// A specification with something wrong.
-    pub fn spec(what: impl Into<String>) -> Self {
-        Self::Spec(what.into())
-    }
 }
 
 impl From<TraceError> for Error {
@@ -61,7 +42,6 @@ impl From<TraceError> for Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The file cannot be opened.
     #[error("cannot open the trace {path}: {source}")]
     Open {
         path: std::path::PathBuf,
@@ -82,27 +62,18 @@ pub enum TraceError {
     /// The file ends inside a binary record.
     #[error("the trace ends inside record {record}: {got} of its {expected} bytes are there")]
     Truncated {
-        /// Number of the record, from 1.
         record: u64,
-        /// Bytes of it.
         got: usize,
-        /// Bytes of a record.
         expected: usize,
     },
     /// The content has none of the known formats.
     #[error(
         "the trace is in no known format: {why}; known are {known}; --format columns:columns=tfas names columns of another order (time, flag, address, sectors)"
     )]
-    Unknown {
-        /// What was found.
-        why: String,
-        /// The names of the known formats.
-        known: String,
-    },
+    Unknown { why: String, known: String },
     /// The trace's specification contradicts the trace.
     #[error(transparent)]
     Spec(#[from] Error),
-    /// Senko's own trace is damaged.
     #[error(transparent)]
     Native(#[from] senko_io::trace::TraceError),
 }
