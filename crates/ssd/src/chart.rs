@@ -49,7 +49,6 @@ font:13px system-ui,sans-serif}\
 .sk .b3{fill:var(--sk3)}.sk .b4{fill:var(--sk4)}.sk .b5{fill:var(--sk5)}\
 .sk .b6{fill:var(--sk6)}.sk .b7{fill:var(--sk7)}";
 
-/// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A line with a dot at each value.
@@ -66,9 +65,7 @@ pub enum Mark {
 
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The name in the legend, or nothing.
     pub name: String,
-    /// How it is drawn.
     pub mark: Mark,
     /// The values in the order of the line. A value that is not finite is a gap.
     pub points: Vec<(f64, f64)>,
@@ -91,7 +88,6 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// A panel without values.
     pub fn new(title: &str, x: Axis, y: Axis) -> Self {
         Self {
             title: title.to_owned(),
@@ -213,7 +209,6 @@ impl Chart {
     }
 }
 
-/// Draws from top to bottom.
 #[derive(Default)]
 struct Pen {
     text: String,
@@ -354,7 +349,6 @@ impl Pen {
         }
     }
 
-    /// Frame, grid, ticks and captions.
     fn frame(&mut self, area: &Area<'_>, y_ticks: &[(f64, String)]) {
         let (bottom, right) = (area.top + PLOT, WIDTH - RIGHT);
         for (value, label) in y_ticks {
@@ -518,10 +512,21 @@ mod tests {
         )
     }
 
+    /// A chart of one series without a name.
+    fn chart(title: &str, mark: Mark, points: Vec<(f64, f64)>) -> String {
+        let (x, y) = axes();
+        Chart::new(title, vec![Panel::new("", x, y).with("", mark, points)]).to_svg()
+    }
+
+    /// Bars of one series without a name.
+    fn bars(axis: Axis, names: &[&str], values: &[f64]) -> Chart {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        Chart::bars("bars", axis, &names, &[(String::new(), values.to_vec())])
+    }
+
     /// A line once went straight across a pause.
     #[test]
     fn lines_stop_at_gaps() {
-        let (x, y) = axes();
         let points = vec![
             (0.0, 1.0),
             (1.0, 2.0),
@@ -529,11 +534,7 @@ mod tests {
             (3.0, 2.0),
             (4.0, 1.0),
         ];
-        let svg = Chart::new(
-            "gaps",
-            vec![Panel::new("", x, y).with("", Mark::Thin, points)],
-        )
-        .to_svg();
+        let svg = chart("gaps", Mark::Thin, points);
         let path = svg
             .lines()
             .find(|line| line.contains("class=\"sk-l"))
@@ -564,15 +565,8 @@ mod tests {
 
     #[test]
     fn a_bar_that_is_missing_says_so() {
-        let names = ["ours".to_owned(), "theirs".to_owned()];
         let axis = Axis::linear("rate", Unit::Number("a second"));
-        let svg = Chart::bars(
-            "rates",
-            axis,
-            &names,
-            &[("run".to_owned(), vec![5.0, f64::NAN])],
-        )
-        .to_svg();
+        let svg = bars(axis, &["ours", "theirs"], &[5.0, f64::NAN]).to_svg();
         assert!(
             svg.contains("not measured") && svg.contains(">5</text>"),
             "{svg}"
@@ -583,28 +577,21 @@ mod tests {
     #[test]
     fn a_long_name_has_two_lines() {
         let names = [
-            "senko-1000, 64 connections, one request under way".to_owned(),
-            "senko-1000, 64 connections, sixteen under way".to_owned(),
+            "senko-1000, 64 connections, one request under way",
+            "senko-1000, 64 connections, sixteen under way",
         ];
         let axis = Axis::linear("rate", Unit::Number("a second"));
-        let svg = Chart::bars("rates", axis, &names, &[(String::new(), vec![5.0, 6.0])]).to_svg();
+        let svg = bars(axis, &names, &[5.0, 6.0]).to_svg();
         assert!(!svg.contains('\u{2026}'), "{svg}");
         assert!(svg.contains(">sixteen under way</text>"), "{svg}");
-        assert!(bar_height(&names[0], 1) > bar_height("short", 1));
+        assert!(bar_height(names[0], 1) > bar_height("short", 1));
     }
 
     /// Beside a stall of 200 ms, all bars of microseconds had no length.
     #[test]
     fn bars_on_a_logarithmic_axis_are_dots() {
-        let names = ["mean".to_owned(), "longest".to_owned(), "none".to_owned()];
         let axis = Axis::log("time", Unit::Nanoseconds);
-        let svg = Chart::bars(
-            "times",
-            axis,
-            &names,
-            &[(String::new(), vec![2e4, 2e8, 0.0])],
-        )
-        .to_svg();
+        let svg = bars(axis, &["mean", "longest", "none"], &[2e4, 2e8, 0.0]).to_svg();
         assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
         assert!(!svg.contains("<rect class=\"b0\""), "{svg}");
         assert!(
@@ -616,21 +603,14 @@ mod tests {
 
     #[test]
     fn exact_numbers_have_four_digits() {
-        let names = ["map".to_owned()];
-        let bars = |axis| Chart::bars("map", axis, &names, &[(String::new(), vec![126.6])]);
-        let axis = || Axis::linear("map", Unit::Number("MiB"));
-        assert!(bars(axis()).to_svg().contains(">127</text>"));
-        assert!(bars(axis()).exact().to_svg().contains(">126.6</text>"));
+        let chart = bars(Axis::linear("map", Unit::Number("MiB")), &["map"], &[126.6]);
+        assert!(chart.to_svg().contains(">127</text>"));
+        assert!(chart.exact().to_svg().contains(">126.6</text>"));
     }
 
     #[test]
     fn a_panel_without_a_value_says_so() {
-        let (x, y) = axes();
-        let svg = Chart::new(
-            "none",
-            vec![Panel::new("", x, y).with("", Mark::Line, vec![])],
-        )
-        .to_svg();
+        let svg = chart("none", Mark::Line, vec![]);
         assert!(
             svg.contains("nothing was measured") && !svg.contains("NaN"),
             "{svg}"

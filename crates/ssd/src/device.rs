@@ -27,13 +27,11 @@ use crate::{Error, Time};
 pub struct Parts {
     /// Another translation layer than the profile's.
     pub ftl: Option<Spec>,
-    /// Another write buffer.
     pub buffer: Option<Spec>,
     /// Another size of the buffer, in pages.
     pub buffer_pages: Option<usize>,
     /// Write-amplification mode: no times.
     pub untimed: bool,
-    /// Whether each read is checked against a shadow copy.
     pub check: bool,
     /// The seed of all randomness in the drive: lives of blocks, failures, choices of the layer.
     pub seed: u64,
@@ -50,9 +48,7 @@ pub struct PageCounts {
     pub read_hits: u64,
     /// Of those, never written.
     pub unwritten_reads: u64,
-    /// Trimmed by the host.
     pub trims: u64,
-    /// Dirty pages trimmed in the buffer.
     pub trimmed_in_buffer: u64,
     /// Pages that left the buffer for the flash.
     pub evicted: u64,
@@ -70,7 +66,6 @@ senko_io::counters! {
 /// Pages on their way from the buffer to the flash whose writes are already done.
 #[derive(Debug, Default)]
 struct Behind {
-    /// The most such pages.
     room: usize,
     /// When each is on the flash.
     ends: BinaryHeap<Reverse<Time>>,
@@ -93,7 +88,6 @@ impl Behind {
         self.ends.pop().map_or(at, |first| first.0)
     }
 
-    /// When all are on the flash.
     fn end(&self) -> Time {
         self.ends.iter().map(|end| end.0).max().unwrap_or(0)
     }
@@ -180,7 +174,6 @@ impl Device {
         &self.nand
     }
 
-    /// The flash, for setting its failures.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
     }
@@ -289,7 +282,6 @@ impl Device {
         done
     }
 
-    /// The host reads a page.
     #[inline]
     pub fn read(&mut self, lpn: Lpn, at: Time) -> Time {
         self.counts.host_reads += 1;
@@ -320,7 +312,6 @@ impl Device {
         }
     }
 
-    /// The host forgets a page.
     pub fn trim(&mut self, lpn: Lpn, at: Time) -> Time {
         self.counts.trims += 1;
         self.counts.trimmed_in_buffer += u64::from(self.buffer.contains(lpn));

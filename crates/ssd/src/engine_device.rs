@@ -24,7 +24,6 @@ use crate::{Error, Op, Request, Time};
 const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 
-/// A simulated drive with data.
 pub struct SimulatedDevice {
     pages: u64,
     state: Mutex<State>,
@@ -88,12 +87,10 @@ impl SimulatedDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The virtual clock, in nanoseconds.
     pub fn now(&self) -> Time {
         self.lock().now
     }
 
-    /// The drive's figures so far.
     pub fn report(&self) -> Report {
         let state = self.lock();
         Report::new(

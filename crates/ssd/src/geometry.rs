@@ -106,10 +106,10 @@ impl Geometry {
             ("page_bytes", self.page_bytes),
         ];
         if let Some((name, _)) = parts.iter().find(|(_, value)| *value == 0) {
-            return Err(Error::geometry(format!("{name} is 0")));
+            return Err(Error::Geometry(format!("{name} is 0")));
         }
         if !self.page_bytes.is_multiple_of(512) {
-            return Err(Error::geometry(format!(
+            return Err(Error::Geometry(format!(
                 "page_bytes is {}, which is not a multiple of 512",
                 self.page_bytes
             )));
@@ -119,7 +119,7 @@ impl Geometry {
         });
         match pages {
             Some(pages) if pages < u64::from(NONE) => Ok(()),
-            _ => Err(Error::geometry(format!(
+            _ => Err(Error::Geometry(format!(
                 "there are {} pages, and a drive has fewer than 2^32 - 1",
                 pages.map_or("more than 2^64".to_owned(), |pages| pages.to_string())
             ))),

@@ -6,7 +6,6 @@ use crate::chart::{Axis, Chart, Mark, Panel, Unit};
 use crate::report::{SeriesPoint, Wear};
 use crate::{Op, Request};
 
-/// The colours of reads and writes.
 const READ: usize = 0;
 const WRITE: usize = 1;
 
@@ -38,7 +37,6 @@ pub fn requests(title: &str, requests: &[Request]) -> String {
     Chart::new(title, panels).to_svg()
 }
 
-/// How many blocks were erased how often.
 pub fn erases(title: &str, wear: &Wear) -> String {
     let from = f64::from(wear.min);
     let to = f64::from(wear.max) + 1.0;

@@ -30,15 +30,6 @@ pub const MOST_WINDOWS: u32 = 30;
 const MOST_TIMES: f64 = 1000.0;
 
 /// How a drive is filled before the measured run.
-///
-/// ```
-/// use senko_ssd::precondition::Precondition;
-///
-/// assert_eq!("90".parse(), Ok(Precondition::InOrder { percent: 90.0 }));
-/// assert_eq!("random:2x".parse(), Ok(Precondition::Random { times: 2.0 }));
-/// assert_eq!("steady".parse(), Ok(Precondition::Steady));
-/// assert!("random".parse::<Precondition>().is_err());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Precondition {
     /// The first part of the capacity is written once, in order.
@@ -117,19 +108,15 @@ impl fmt::Display for Precondition {
     }
 }
 
-/// The cost of a part of the host's page writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Pages that the host wrote.
     pub host_pages: u64,
-    /// Pages that the flash programmed.
     pub programmed_pages: u64,
     /// The ratio of the second to the first.
     pub write_amplification: f64,
 }
 
 impl Window {
-    /// The window of this many pages.
     pub fn new(host_pages: u64, programmed_pages: u64) -> Self {
         Self {
             host_pages,
@@ -141,15 +128,6 @@ impl Window {
 
 /// Whether the last `count` windows lie within a share of their mean. False if there are not as
 /// many.
-///
-/// ```
-/// use senko_ssd::precondition::{Window, agree};
-///
-/// let windows = [Window::new(100, 150), Window::new(100, 199), Window::new(100, 200)];
-/// assert!(agree(&windows, 2, 0.02));
-/// assert!(!agree(&windows, 3, 0.02));
-/// assert!(!agree(&windows, 4, 0.9));
-/// ```
 pub fn agree(windows: &[Window], count: usize, within: f64) -> bool {
     let Some(from) = windows.len().checked_sub(count) else {
         return false;
@@ -168,7 +146,6 @@ pub fn agree(windows: &[Window], count: usize, within: f64) -> bool {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Preparation {
-    /// The requested method.
     pub way: String,
     /// Pages that were written, over all drives.
     pub pages_written: u64,

@@ -4,7 +4,6 @@
 /// Virtual time, in nanoseconds since the start of a run.
 pub type Time = u64;
 
-/// What a host requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     Read,

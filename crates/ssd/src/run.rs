@@ -23,7 +23,6 @@ use crate::trace::{Fold, Summary, TraceSpec};
 /// Requests between two calls of [`Watch::ran`].
 const TOLD_EVERY: u64 = 1 << 12;
 
-/// How a workload is read.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The trace's format with its options, or `auto`.
@@ -66,7 +65,6 @@ impl Reading {
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub profile: Profile,
-    /// The number of drives in RAID 0.
     pub drives: u32,
     /// Bytes of a stripe on one drive.
     pub stripe_bytes: u64,
@@ -76,11 +74,8 @@ pub struct Setup {
     pub closed: Option<u32>,
     /// The factor by which time runs faster.
     pub speed: f64,
-    /// Whether only counts are wanted, without times.
     pub untimed: bool,
-    /// Whether each read is checked against a shadow copy.
     pub check: bool,
-    /// The seed of all randomness in the drive.
     pub seed: u64,
 }
 
@@ -95,7 +90,6 @@ pub trait Watch {
 }
 
 impl Setup {
-    /// Refuses impossible settings.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |text: String| Err(Error::Request(text));
         if let Err(text) = self.precondition.check() {
@@ -134,26 +128,6 @@ impl Setup {
     ///
     /// # Errors
     /// If the parts don't exist or don't fit together.
-    ///
-    /// ```
-    /// use senko_ssd::profile::Profile;
-    /// use senko_ssd::run::Setup;
-    ///
-    /// let setup = Setup {
-    ///     profile: Profile::find("paper-1gb")?,
-    ///     drives: 2,
-    ///     stripe_bytes: 64 << 10,
-    ///     precondition: "90".parse().expect("a way"),
-    ///     closed: None,
-    ///     speed: 1.0,
-    ///     untimed: false,
-    ///     check: false,
-    ///     seed: 1,
-    /// };
-    /// assert_eq!(setup.drive(&setup.parts(Some("fast"), None)?)?.devices().len(), 2);
-    /// assert!(setup.drive(&setup.parts(Some("slow"), None)?).is_err());
-    /// # Ok::<(), senko_ssd::Error>(())
-    /// ```
     pub fn drive(&self, parts: &Parts) -> Result<Drive, Error> {
         self.profile.check()?;
         match self.drives {
@@ -211,13 +185,9 @@ impl Setup {
 /// All results of a run, for machines.
 #[derive(Serialize)]
 pub struct Outcome<'a> {
-    /// The workload's short name.
     pub workload: String,
-    /// The description of the workload.
     pub trace: &'a Summary,
-    /// The profile's name.
     pub profile: &'a str,
-    /// Whether the run was ended before its last request.
     pub stopped: bool,
     pub report: &'a Report,
     /// Figures that follow from the report's counts.
@@ -229,7 +199,6 @@ pub struct Outcome<'a> {
 }
 
 impl<'a> Outcome<'a> {
-    /// Puts together the results of a run.
     pub fn new(
         workload: &Workload,
         trace: &'a Summary,

@@ -25,7 +25,6 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// A shadow of a drive without data.
     pub fn new(logical_pages: u32) -> Self {
         let pages = logical_pages as usize;
         Self {
@@ -35,12 +34,10 @@ impl Shadow {
         }
     }
 
-    /// The host writes a page into the buffer.
     pub fn host_writes(&mut self, lpn: Lpn) {
         self.dirty[lpn as usize] = true;
     }
 
-    /// The host trims a page.
     pub fn host_trims(&mut self, lpn: Lpn) {
         self.dirty[lpn as usize] = false;
         self.programmed[lpn as usize] = 0;

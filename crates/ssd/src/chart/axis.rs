@@ -25,7 +25,6 @@ pub enum Unit {
     Share,
 }
 
-/// How values are mapped to places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Equal distances for equal differences.
@@ -39,7 +38,6 @@ pub struct Axis {
     /// The name, without the unit.
     pub name: String,
     pub unit: Unit,
-    /// How values are mapped to places.
     pub scale: Scale,
     /// Both ends; `None`: those of the values.
     pub range: Option<(f64, f64)>,
@@ -68,7 +66,6 @@ impl Axis {
         self
     }
 
-    /// Whether a value has a place.
     pub(super) fn holds(&self, value: f64) -> bool {
         value.abs() < LARGEST
             && match self.scale {

@@ -11,13 +11,10 @@ use std::fmt::Write;
 
 use super::{LETTER, Panel, Pen, RIGHT, Scale, Series, WIDTH, width, wrap};
 
-/// The widest line of a name.
 const NAME: f64 = 270.0;
 /// The number behind the longest bar has this room.
 const NUMBER: f64 = 62.0;
-/// A line of a name.
 const LINE: f64 = 15.0;
-/// Between two names.
 const GAP: f64 = 8.0;
 
 /// Height of the bars of one name, in units of a picture that is 760 wide.

@@ -39,7 +39,6 @@ impl Course {
         requests & (self.every - 1) == 0
     }
 
-    /// Adds the counts at a moment.
     pub(crate) fn add(&mut self, counts: (u64, u64)) {
         self.samples.push(counts);
         if self.samples.len() >= MOST_SAMPLES {
@@ -103,6 +102,13 @@ mod tests {
         assert_eq!(steady(&quarters[..0]), None);
         let same = [quarters[0], quarters[2], quarters[3], quarters[3]];
         assert_eq!(steady(&same), Some(true), "the first may differ");
+    }
+
+    #[test]
+    fn the_last_windows_agree() {
+        let windows = [(100, 150), (100, 199), (100, 200)].map(|(a, b)| Window::new(a, b));
+        assert!(agree(&windows, 2, 0.02) && !agree(&windows, 3, 0.02));
+        assert!(!agree(&windows, 4, 0.9), "there are not as many");
     }
 
     #[test]
