@@ -228,12 +228,3 @@ fn copies_of_the_layer_do_not_grow_with_buffer_and_drive() {
         );
     }
 }
-
-#[test]
-fn the_adaptive_buffer_fits_every_layer() {
-    let load = phases(3, LOGICAL);
-    for entry in ftl::ALL {
-        let (adaptive, _) = erases(entry.name, "adaptive", &load);
-        assert!(adaptive > 0, "{}", entry.name);
-    }
-}

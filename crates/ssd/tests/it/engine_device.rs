@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use senko_io::{Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
+use senko_io::{Device, Engine, PAGE_SIZE, Purpose, Tag};
 use senko_ssd::engine_device::SimulatedDevice;
 
 use crate::util::*;
@@ -49,32 +49,15 @@ fn data_is_what_was_written_last() {
     assert!(device.report().pages.host_writes > 1000);
 }
 
-/// One read of a written page takes the cell's 25 us and a page's way through RAM; eight of one
-/// batch, spread over ten channels, hardly longer than one.
+/// One read of a written page takes the cell's 25 us and a page's way through RAM. `links.rs` has
+/// the times of batches.
 #[test]
-fn time_is_virtual_and_batches_overlap() {
+fn time_is_virtual() {
     let single = device("paper-1gb");
     single.write(0, &[1; PAGE_SIZE], TAG).unwrap();
     let before = single.now();
     single.read(0, &mut [0; PAGE_SIZE], TAG).unwrap();
     assert_eq!(single.now() - before, 26_000);
-
-    let device = device("x25-m");
-    for page in 0..1000 {
-        device.write(page, &[1; PAGE_SIZE], TAG).unwrap();
-    }
-    let before = device.now();
-    device.read(1, &mut [0; PAGE_SIZE], TAG).unwrap();
-    let one = device.now() - before;
-    let mut bufs = vec![[0; PAGE_SIZE]; 8];
-    let mut batch: Vec<ReadRequest<'_>> = (2..)
-        .zip(&mut bufs)
-        .map(|(page, buf)| ReadRequest::new(page, buf))
-        .collect();
-    let before = device.now();
-    device.read_batch(&mut batch, TAG).unwrap();
-    let eight = device.now() - before;
-    assert!(eight < 3 * one, "{eight} ns for eight, {one} ns for one");
 }
 
 #[test]

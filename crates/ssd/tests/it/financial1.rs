@@ -39,10 +39,7 @@ fn bast_erases_what_another_implementation_counted() {
         return;
     };
     let workload = Workload {
-        fold: Fold {
-            range: Range::Modulo,
-            ..Fold::default()
-        },
+        fold: "modulo".parse().unwrap(),
         ..Workload::named(&path.to_string_lossy(), &TraceSpec::default()).unwrap()
     };
     let profile = Profile::find("paper-1gb").unwrap();

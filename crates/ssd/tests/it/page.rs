@@ -82,11 +82,20 @@ fn each_policy_has_its_victim() {
         // Collecting the others gains nothing.
         ("page:gc=cost-benefit", 0, "it is five times as old"),
     ];
-    for (spec, victim, why) in victims {
+    // Blocks 0 to 3: 0 to 15. Block 4: 0 16 17 16; then 17 is trimmed.
+    let cases = victims.map(|(spec, victim, why)| (spec, [0, 16, 17, 16], 17, victim, why));
+    // With 0 16 16 16 in block 4, and 0 trimmed, it gains (4 - 1) / 2 * age 1 = 1.5.
+    let emptier = (
+        "page:gc=cost-benefit",
+        [0, 16, 16, 16],
+        0,
+        4,
+        "it is emptier",
+    );
+    for (spec, last, trimmed, victim, why) in cases.into_iter().chain([emptier]) {
         let (mut nand, mut layer) = drive(spec, geometry(1, 6, 4), 18);
-        // Blocks 0 to 3: 0 to 15. Block 4: 0 16 17 16; then 17 is trimmed.
-        write(&mut nand, &mut *layer, (0..16).chain([0, 16, 17, 16]));
-        layer.trim(&mut nand, 17, 0);
+        write(&mut nand, &mut *layer, (0..16).chain(last));
+        layer.trim(&mut nand, trimmed, 0);
         write(&mut nand, &mut *layer, [17]);
         let erased: Vec<u32> = (0..6).filter(|block| nand.erases(*block) > 0).collect();
         assert_eq!(erased, [victim], "{spec}: {why}");
@@ -225,18 +234,6 @@ fn a_recovery_with_free_blocks_moves_nothing() {
     assert_eq!(places, [8, 9, 10, 3, 4, 5, 6, 7]);
     write(&mut nand, &mut *layer, [3]);
     assert_eq!(layer.locate(3), Some(11));
-}
-
-/// A block with an old last write wins over an emptier one only if its age compensates for the
-/// copies. Block 0: (4 - 3) / (2 * 3) * age 5 = 0.83. Block 4: (4 - 1) / 2 * age 1 = 1.5.
-#[test]
-fn cost_and_benefit_weigh_age_against_copies() {
-    let (mut nand, mut layer) = drive("page:gc=cost-benefit", geometry(1, 6, 4), 18);
-    write(&mut nand, &mut *layer, (0..16).chain([0, 16, 16, 16]));
-    layer.trim(&mut nand, 0, 0);
-    write(&mut nand, &mut *layer, [17]);
-    let erased: Vec<u32> = (0..6).filter(|block| nand.erases(*block) > 0).collect();
-    assert_eq!(erased, [4]);
 }
 
 /// An idle drive collects a block only if it gains a quarter of it: two pages of eight.

@@ -24,43 +24,49 @@ fn fold(folder: &mut Folder, request: Request) -> Result<Vec<(u64, u64)>, String
     folded.map(|()| pieces).map_err(|error| error.to_string())
 }
 
+/// A request at time 0: device, operation, offset, bytes.
+type Asked = (u32, Op, u64, u64);
+
+fn ask(folder: &mut Folder, (device, op, offset, bytes): Asked) -> Result<Vec<(u64, u64)>, String> {
+    fold(folder, request(0, device, op, offset, bytes))
+}
+
 #[track_caller]
-fn lands(folder: &mut Folder, request: Request, pieces: &[(u64, u64)]) {
-    assert_eq!(fold(folder, request).as_deref(), Ok(pieces));
+fn lands(folder: &mut Folder, asked: Asked, pieces: &[(u64, u64)]) {
+    assert_eq!(ask(folder, asked).as_deref(), Ok(pieces));
+}
+
+/// Why a request is refused.
+#[track_caller]
+fn why(folder: &mut Folder, asked: Asked) -> String {
+    ask(folder, asked).expect_err("it is refused")
 }
 
 #[test]
 fn without_folding_a_request_beyond_the_end_is_named() {
     let mut none = folder("none", 10_000);
-    lands(&mut none, request(0, 3, Write, 9000, 1000), &[(9000, 1000)]);
-    let text = fold(&mut none, request(0, 3, Write, 9000, 1001)).expect_err("it is beyond");
-    assert!(
-        text.starts_with("request 2 is for 1001 bytes at 9000, "),
-        "{text}"
-    );
+    lands(&mut none, (3, Write, 9000, 1000), &[(9000, 1000)]);
+    let text = why(&mut none, (3, Write, 9000, 1001));
+    has(&text, "request 2 is for 1001 bytes at 9000, ");
     has(&text, "ends at byte 10001 of the drive, which has 10000");
 }
 
 #[test]
 fn modulo_goes_on_at_the_start() {
     let mut modulo = folder("modulo", 10_000);
+    lands(&mut modulo, (3, Write, 25_000, 100), &[(5000, 100)]);
     lands(
         &mut modulo,
-        request(0, 3, Write, 25_000, 100),
-        &[(5000, 100)],
-    );
-    lands(
-        &mut modulo,
-        request(0, 3, Read, 19_000, 3000),
+        (3, Read, 19_000, 3000),
         &[(9000, 1000), (0, 2000)],
     );
-    let text = fold(&mut modulo, request(0, 3, Read, 0, 10_001)).expect_err("it is too long");
-    let why = "request 3 is for 10001 bytes, more than the drive has, which are 10000";
-    assert_eq!(text, why);
+    let text = why(&mut modulo, (3, Read, 0, 10_001));
+    let told = "request 3 is for 10001 bytes, more than the drive has, which are 10000";
+    assert_eq!(text, told);
     // A trim of everything is cut.
     lands(
         &mut modulo,
-        request(0, 0, Trim, 4000, 1 << 50),
+        (0, Trim, 4000, 1 << 50),
         &[(4000, 6000), (0, 4000)],
     );
 }
@@ -96,19 +102,19 @@ fn overlapping_devices_are_seen() {
 #[test]
 fn devices_side_by_side() {
     let mut none = folder("none:devices=5*4k+0*1k", 8192);
-    lands(&mut none, request(0, 5, Read, 96, 4000), &[(96, 4000)]);
-    lands(&mut none, request(0, 0, Read, 96, 100), &[(4192, 100)]);
-    let text = fold(&mut none, request(0, 0, Read, 1000, 25)).expect_err("it is beyond");
+    lands(&mut none, (5, Read, 96, 4000), &[(96, 4000)]);
+    lands(&mut none, (0, Read, 96, 100), &[(4192, 100)]);
+    let text = why(&mut none, (0, Read, 1000, 25));
     let end = "its device's part of the drive, which has 1024";
     has(&text, end);
-    let text = fold(&mut none, request(0, 1, Read, 0, 1)).expect_err("it has no part");
-    let why = "request 4 is for device 1, which has no part of the drive";
-    assert_eq!(text, why);
+    let text = why(&mut none, (1, Read, 0, 1));
+    let told = "request 4 is for device 1, which has no part of the drive";
+    assert_eq!(text, told);
     // Each is folded for itself.
     let mut each = folder("modulo:devices=5*4k+0*1k", 8192);
     lands(
         &mut each,
-        request(0, 0, Read, 2048 + 1000, 48),
+        (0, Read, 2048 + 1000, 48),
         &[(5096, 24), (4096, 24)],
     );
 }
@@ -118,31 +124,22 @@ fn compact_numbers_extents_by_first_touch() {
     let mut compact = folder("compact:extent=1k", 4096);
     // 900,000 lies in extent 878, at 928; the request crosses into extent 879, which comes next:
     // one piece.
-    lands(
-        &mut compact,
-        request(0, 0, Write, 900_000, 100),
-        &[(928, 100)],
-    );
-    lands(
-        &mut compact,
-        request(0, 1, Write, 900_000, 10),
-        &[(2048 + 928, 10)],
-    );
+    lands(&mut compact, (0, Write, 900_000, 100), &[(928, 100)]);
+    lands(&mut compact, (1, Write, 900_000, 10), &[(2048 + 928, 10)]);
     // Device 0's neighbour before comes fourth, so the request is two pieces.
     lands(
         &mut compact,
-        request(0, 0, Read, 877 * 1024, 2048),
+        (0, Read, 877 * 1024, 2048),
         &[(3072, 1024), (0, 1024)],
     );
     // Pages that are not touched need not be trimmed.
     lands(
         &mut compact,
-        request(0, 0, Trim, 0, 1 << 40),
+        (0, Trim, 0, 1 << 40),
         &[(3072, 1024), (0, 1024), (1024, 1024)],
     );
-    let text = fold(&mut compact, request(0, 0, Read, 0, 1)).expect_err("it is full");
-    let why = "request 5, at 0, touches a new extent of 1024 bytes";
-    assert!(text.starts_with(why), "{text}");
+    let text = why(&mut compact, (0, Read, 0, 1));
+    has(&text, "request 5, at 0, touches a new extent of 1024 bytes");
 }
 
 #[test]

@@ -117,13 +117,11 @@ fn five_columns_say_what_was_guessed() {
 fn five_columns_as_said() {
     let text = "5 0 64 8 1\n7 3 128 16 0\n";
     let (requests, reader) = whole(text, "columns:unit=us,sector=4096,write=1");
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Write, 64 * 4096, 8 * 4096),
-            request(2000, 3, Read, 128 * 4096, 16 * 4096),
-        ]
-    );
+    let expected = [
+        request(0, 0, Write, 64 * 4096, 8 * 4096),
+        request(2000, 3, Read, 128 * 4096, 16 * 4096),
+    ];
+    assert_eq!(requests, expected);
     assert!(reader.notes().is_empty(), "{:?}", reader.notes());
     assert_eq!(whole(text, "ssdsim:read=0").0[0].op, Write);
     assert_eq!(whole(text, "disksim").0[1].time, 2_000_000);
@@ -133,13 +131,11 @@ fn five_columns_as_said() {
         "W 64 x 8 1.5\nR 0 y 1 2.5\n",
         "columns:columns=fa-st,unit=s",
     );
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Write, 32_768, 4096),
-            request(S, 0, Read, 0, 512),
-        ]
-    );
+    let expected = [
+        request(0, 0, Write, 32_768, 4096),
+        request(S, 0, Read, 0, 512),
+    ];
+    assert_eq!(requests, expected);
 }
 
 #[test]
@@ -173,16 +169,14 @@ fn blkparse() {
     let (requests, reader) = whole(BLKPARSE, "auto");
     assert_eq!(reader.format(), Format::Blkparse);
     let sda = 8 << 20;
-    assert_eq!(
-        requests,
-        [
-            request(0, sda, Write, 223_490 * 512, 4096),
-            request(10_000, sda, Read, 512_000, 8192),
-            request(30_000, sda | 17, Trim, 4096 * 512, 1 << 20),
-            request(40_000, sda, Flush, 0, 0),
-            request(50_000, sda, Write, 32_768, 4096),
-        ]
-    );
+    let expected = [
+        request(0, sda, Write, 223_490 * 512, 4096),
+        request(10_000, sda, Read, 512_000, 8192),
+        request(30_000, sda | 17, Trim, 4096 * 512, 1 << 20),
+        request(40_000, sda, Flush, 0, 0),
+        request(50_000, sda, Write, 32_768, 4096),
+    ];
+    assert_eq!(requests, expected);
     assert_eq!(
         reader.notes(),
         ["requests are counted at the event Q; it also has D, C (blkparse:event=...)"]
@@ -190,7 +184,8 @@ fn blkparse() {
     assert_eq!(reader.counts().other_events, 6);
     assert_eq!(reader.counts().headings, 4);
     let (requests, reader) = whole(BLKPARSE, "blkparse:event=D");
-    assert_eq!(requests, [request(0, sda, Write, 223_490 * 512, 12_288)]);
+    let expected = [request(0, sda, Write, 223_490 * 512, 12_288)];
+    assert_eq!(requests, expected);
     assert!(reader.notes().is_empty());
     // Without an event Q, what there is.
     let no_queue = BLKPARSE.replace("  Q ", "  X ");
@@ -254,14 +249,12 @@ fn fio_2_waits() {
 fn fio_3() {
     let text = "fio version 3 iolog\n12 a add\n15 a open\n20 a write 8192 4096\n31 b read 0 512\n40 a sync 8192 4096\n50 a close\n";
     let (requests, reader) = whole(text, "auto");
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Write, 8192, 4096),
-            request(11_000, 1, Read, 0, 512),
-            request(20_000, 0, Flush, 0, 0),
-        ]
-    );
+    let expected = [
+        request(0, 0, Write, 8192, 4096),
+        request(11_000, 1, Read, 0, 512),
+        request(20_000, 0, Flush, 0, 0),
+    ];
+    assert_eq!(requests, expected);
     assert!(reader.timed());
     let unread = crate::util::reader(text, "auto").expect("a log");
     assert!(unread.timed());
@@ -269,26 +262,14 @@ fn fio_3() {
 
 /// A VSCSI record of version 1 or 2.
 fn vscsi(version: u16, command: u16, bytes: u32, block: u64, us: u64) -> Vec<u8> {
-    let mut record = Vec::new();
-    let number = 9u32;
-    let elements = 1u32;
-    if version == 2 {
-        record.extend(command.to_le_bytes());
-        record.extend((version << 8).to_le_bytes());
+    let kind = [command.to_le_bytes(), (version << 8).to_le_bytes()].concat();
+    let number = 9u32.to_le_bytes();
+    let head = [number, bytes.to_le_bytes(), 1u32.to_le_bytes()].concat();
+    let tail = [block.to_le_bytes(), us.to_le_bytes()].concat();
+    match version {
+        1 => [head, kind, tail].concat(),
+        _ => [kind, head, tail, 333u64.to_le_bytes().to_vec()].concat(),
     }
-    record.extend(number.to_le_bytes());
-    record.extend(bytes.to_le_bytes());
-    record.extend(elements.to_le_bytes());
-    if version == 1 {
-        record.extend(command.to_le_bytes());
-        record.extend((version << 8).to_le_bytes());
-    }
-    record.extend(block.to_le_bytes());
-    record.extend(us.to_le_bytes());
-    if version == 2 {
-        record.extend(333u64.to_le_bytes());
-    }
-    record
 }
 
 #[test]
@@ -303,15 +284,13 @@ fn vscsi_1_and_2() {
         ];
         let (requests, reader) = whole(records.concat(), "auto");
         assert_eq!(reader.format(), Format::Vscsi);
-        assert_eq!(
-            requests,
-            [
-                request(0, 0, Write, 51_200, 4096),
-                request(250_000, 0, Read, 3584, 512),
-                request(400_000, 0, Flush, 0, 0),
-                request(1_000_000, 0, Write, 1 << 42, 8192),
-            ]
-        );
+        let expected = [
+            request(0, 0, Write, 51_200, 4096),
+            request(250_000, 0, Read, 3584, 512),
+            request(400_000, 0, Flush, 0, 0),
+            request(1_000_000, 0, Write, 1 << 42, 8192),
+        ];
+        assert_eq!(requests, expected);
         assert_eq!(reader.counts().other_events, 1);
         assert_eq!(reader.unit(), "record");
     }

@@ -15,6 +15,10 @@ fn share(requests: &[Request], which: impl Fn(&Request) -> bool) -> f64 {
     requests.iter().filter(|request| which(request)).count() as f64 / requests.len() as f64
 }
 
+fn share_of(requests: &[Request], op: Op) -> f64 {
+    share(requests, |request| request.op == op)
+}
+
 fn near(found: f64, expected: f64, by: f64) {
     assert!(
         (found - expected).abs() <= by,
@@ -51,16 +55,8 @@ fn uniform() {
         hits.iter().all(|&hits| (100..300).contains(&hits)),
         "{hits:?}"
     );
-    near(
-        share(&requests, |request| request.op == Op::Write),
-        0.3,
-        0.01,
-    );
-    near(
-        share(&requests, |request| request.op == Op::Trim),
-        0.1,
-        0.01,
-    );
+    near(share_of(&requests, Op::Write), 0.3, 0.01);
+    near(share_of(&requests, Op::Trim), 0.1, 0.01);
 }
 
 #[test]
@@ -105,23 +101,13 @@ fn streams() {
 
 #[test]
 fn sizes_stay_inside() {
+    let inside = |request: &Request| request.offset + request.bytes <= 65_536;
     let requests = generate("uniform:pages=16,size=4k*3+64k*1,count=1e4,page=4k");
-    near(
-        share(&requests, |request| request.bytes == 65_536),
-        0.25,
-        0.02,
-    );
-    assert!(
-        requests
-            .iter()
-            .all(|request| request.offset + request.bytes <= 65_536)
-    );
+    let large = |request: &Request| request.bytes == 65_536;
+    near(share(&requests, large), 0.25, 0.02);
+    assert!(requests.iter().all(inside));
     let requests = generate("zipf:pages=16,size=20k,count=1e3");
-    assert!(
-        requests
-            .iter()
-            .all(|request| request.offset + request.bytes <= 65_536)
-    );
+    assert!(requests.iter().all(inside));
 }
 
 #[test]

@@ -35,14 +35,12 @@ fn tencent() {
         "1538323200,12910952,128,0,1063\n1538323200,6338688,8,1,1063\n1538323201,1904,1,1,5\n";
     assert_eq!(guessed(text), (Format::Tencent, None));
     let (requests, _) = whole(text, "auto");
-    assert_eq!(
-        requests,
-        [
-            request(0, 1063, Read, 12_910_952 * 512, 65_536),
-            request(0, 1063, Write, 6_338_688 * 512, 4096),
-            request(1_000_000_000, 5, Write, 1904 * 512, 512),
-        ]
-    );
+    let expected = [
+        request(0, 1063, Read, 12_910_952 * 512, 65_536),
+        request(0, 1063, Write, 6_338_688 * 512, 4096),
+        request(1_000_000_000, 5, Write, 1904 * 512, 512),
+    ];
+    assert_eq!(requests, expected);
     let headed = format!("Timestamp,Offset,Size,IOType,VolumeID\n{text}");
     let (again, reader) = whole(headed, "auto");
     assert_eq!((again, reader.counts().headings), (requests, 1));
@@ -61,18 +59,17 @@ fn tectonic() {
                 1 8257536 131072 1570730401.25 5 2 7 0 1 12\n";
     assert_eq!(guessed(text), (Format::Tectonic, None));
     let (requests, _) = whole(text, "auto");
-    assert_eq!(
-        requests,
-        [
-            request(0, 0, Read, 3 * 8_388_608 + 1_048_576, 131_072),
-            request(500_000_000, 0, Write, 0, 8_388_608),
-            request(750_000_000, 0, Read, 8_388_608 + 8_257_536, 131_072),
-        ]
-    );
+    let expected = [
+        request(0, 0, Read, 3 * 8_388_608 + 1_048_576, 131_072),
+        request(500_000_000, 0, Write, 0, 8_388_608),
+        request(750_000_000, 0, Read, 8_388_608 + 8_257_536, 131_072),
+    ];
+    assert_eq!(requests, expected);
     let (_, reader) = whole("0 1 8388608 5.0 1 0 0 0\n", "tectonic");
     assert_eq!(reader.counts().damaged, 1, "it leaves its block");
     let (requests, _) = whole("2 1 4096 5.0 3 0 0 0\n", "tectonic:block=16m");
-    assert_eq!(requests, [request(0, 0, Write, (32 << 20) + 1, 4096)]);
+    let expected = [request(0, 0, Write, (32 << 20) + 1, 4096)];
+    assert_eq!(requests, expected);
 }
 
 /// Five columns with commas between them, as spreadsheets write them, used to be in no known
@@ -82,13 +79,11 @@ fn five_columns_with_commas() {
     let text = "time, device, address, sectors, flag\n0.5,1,2048,8,0\n1.5, 0, 16,16, 1\n";
     let (requests, reader) = whole(text, "auto");
     assert_eq!(reader.format(), Format::Columns);
-    assert_eq!(
-        requests,
-        [
-            request(0, 1, Write, 2048 * 512, 4096),
-            request(1_000_000, 0, Read, 16 * 512, 8192),
-        ]
-    );
+    let expected = [
+        request(0, 1, Write, 2048 * 512, 4096),
+        request(1_000_000, 0, Read, 16 * 512, 8192),
+    ];
+    assert_eq!(requests, expected);
     for spec in [
         "columns:columns=atsf,unit=s",
         "columns:columns=a,t,s,f,unit=s",

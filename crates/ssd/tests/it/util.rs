@@ -18,7 +18,7 @@ pub use senko_ssd::report::Report;
 pub use senko_ssd::source::Workload;
 pub use senko_ssd::spec::Spec;
 pub use senko_ssd::trace::{
-    Fold, Folder, Format, Range, Reader, Summary, TraceSpec, TraceWriter, WriteFormat,
+    Fold, Folder, Format, Reader, Summary, TraceSpec, TraceWriter, WriteFormat,
 };
 pub use senko_ssd::{Error, Op, Request, Time, buffer};
 pub use senko_workload::Rng;
