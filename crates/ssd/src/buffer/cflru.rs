@@ -5,9 +5,10 @@
 //! the clean-first region. Its oldest clean page leaves first, which costs nothing. Only if it has
 //! no clean page does the oldest dirty page leave. A larger region saves writes and costs read
 //! hits. Source: Park, Jung, Kang, Kim, Lee, "CFLRU: A Replacement Algorithm for Flash Memory",
-//! CASES 2006, section 4. The lists are those of `lru.rs`. Deviation: theirs manages the page cache of an operating system; this one
-//! is in the drive. Parameter: `window`, the region's share of the buffer (their w; static, as in
-//! their first variant), half by default. A flush writes the dirty pages and keeps the clean ones.
+//! CASES 2006, section 4. The lists are those of `lru.rs`. Deviation: theirs manages the page cache
+//! of an operating system; this one is in the drive. Parameter: `window`, the region's share of the
+//! buffer (their w; static, as in their first variant), half by default. A flush writes the dirty
+//! pages and keeps the clean ones.
 
 use super::lru::Lru;
 use super::{Buffer, Surroundings};

@@ -188,15 +188,6 @@ impl Page {
         best as usize
     }
 
-    /// The open block that collection fills.
-    fn collecting(&self) -> usize {
-        if self.separate {
-            self.streams as usize
-        } else {
-            0
-        }
-    }
-
     /// Makes sure that a stream's open block in a plane has a page left.
     fn open(&mut self, nand: &mut Nand, plane: usize, stream: usize, at: Time) {
         while self.planes[plane].open[stream].next == self.pages && !nand.is_off() {

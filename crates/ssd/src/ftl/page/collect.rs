@@ -62,6 +62,15 @@ impl Page {
         }
     }
 
+    /// The open block that collection fills.
+    pub(super) fn collecting(&self) -> usize {
+        if self.separate {
+            self.streams as usize
+        } else {
+            0
+        }
+    }
+
     /// Moves a victim's valid pages and erases it; returns the end.
     pub(super) fn collect(
         &mut self,
