@@ -465,7 +465,8 @@ mod tests {
             std::fs::rename(&aside, &draft).unwrap();
             file
         };
-        // A child that another thread starts has the file open until its exec: the lock ends anyway.
+        // A child that another thread starts has the file open until its exec: the lock ends
+        // anyway.
         let _child = left();
         if !owner::is_marked(&File::open(&draft).unwrap()) {
             println!("skipped: this file system has no marks");

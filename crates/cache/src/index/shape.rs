@@ -15,8 +15,8 @@ const PLANNED_RECORD: u64 = 160;
 const PLANNED_RECORD_SORTED: u64 = 512;
 
 impl Shape {
-    /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory. `sorted`:
-    /// small records on flash have slots of 21 bits.
+    /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory.
+    /// `sorted`: small records on flash have slots of 21 bits.
     pub fn plan(flash_pages: u64, dram: usize, sorted: bool) -> Shape {
         let page_bytes = Arena::segment_page_bytes(dram);
         let on_flash = match sorted {

@@ -5,8 +5,8 @@
 //! The policy's victims wait among the items that leave next (`dram/leaving.rs`). A cursor passes
 //! over all hashes; one pass is a batch. Where memory is needed, the items behind the cursor are
 //! written as a run of full pages. Each allocation that takes a chunk which they have left lets a
-//! victim of its class wait in their place. So the waiting items stay about as many as they are, and
-//! a batch has about twice as many records.
+//! victim of its class wait in their place. So the waiting items stay about as many as they are,
+//! and a batch has about twice as many records.
 //!
 //! An item may always leave alone too, with a slot of eight bytes (`demote.rs`): if its size class
 //! has no free chunk after a run was written, or a page of DRAM is emptied.

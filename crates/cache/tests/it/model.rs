@@ -76,7 +76,6 @@ pub fn config(memory: usize, flash_pages: u64) -> ShardConfig {
 }
 
 /// A configuration of a run; odd seeds sort small items.
-
 pub fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64) -> ShardConfig {
     let flash = if flash_pages == 0 {
         vec![]

@@ -407,8 +407,8 @@ fn a_kill_costs_what_was_not_on_the_device() {
     }
 }
 
-/// Kills and stops of a shard whose items are nearly all sorted, in tables of few slots. Regions are
-/// reclaimed all the time, so tables end and begin within the commands that are killed.
+/// Kills and stops of a shard whose items are nearly all sorted, in tables of few slots. Regions
+/// are reclaimed all the time, so tables end and begin within the commands that are killed.
 #[test]
 fn sorted_items_come_back() {
     let (mut on_flash, mut found) = (0, 0);
