@@ -21,7 +21,6 @@ use senko_io::{
     PAGE_SIZE, Piece, Purpose, Queue, SendBatch, SendMode, Tag,
 };
 
-/// Bytes of the keys that are requested.
 const KEY: usize = 16;
 const TAIL: &[u8] = b"\r\nEND\r\n";
 
@@ -39,7 +38,6 @@ fn answer(to: &mut [u8], key: &[u8; KEY], value: usize) -> usize {
     head + value + TAIL.len()
 }
 
-/// The answer to anything but a `get`.
 fn other(data: &[u8], hits: u64) -> String {
     if data.starts_with(b"stats") {
         let pid = std::process::id();

@@ -23,7 +23,6 @@ fn percentiles(times: &mut [Duration]) -> String {
     )
 }
 
-/// A file whose pages were written before.
 fn floor(path: &Path, pages: u64) -> Result<FlashFile, Box<dyn std::error::Error>> {
     let options = FileOptions {
         bytes: pages * 4096,

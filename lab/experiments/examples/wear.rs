@@ -15,7 +15,6 @@ use senko_dbm::{Database, Durability, Options};
 use senko_io::{Device, IoError, PAGE_SIZE, Tag, le};
 use senko_workload::Rng;
 
-/// Pages of a new database.
 const FIRST_PAGES: u64 = 48;
 /// Pages that are written in place.
 const FIXED: u64 = 16;
@@ -53,7 +52,6 @@ impl State {
     }
 }
 
-/// A file in DRAM.
 #[derive(Default)]
 struct Memory(Mutex<State>);
 

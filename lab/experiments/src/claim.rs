@@ -36,7 +36,6 @@ impl Paper {
     /// All, in the report's order.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::Design];
 
-    /// Its heading.
     pub fn title(self) -> &'static str {
         match self {
             Self::A => "Paper A: data structures of key-value stores on SSDs (thesis, 2012)",
@@ -48,7 +47,6 @@ impl Paper {
         }
     }
 
-    /// Its name in the summary.
     pub fn short(self) -> &'static str {
         match self {
             Self::A => "A",
@@ -61,10 +59,8 @@ impl Paper {
     }
 }
 
-/// What a paper says in one place.
 #[derive(Clone, Copy, Debug)]
 pub struct Sentence {
-    /// Section, figure, table or equation.
     pub place: &'static str,
     /// What it says, with the paper's own figures.
     pub text: &'static str,
@@ -78,7 +74,6 @@ pub struct Sentence {
     steady: bool,
 }
 
-/// How a sentence is judged.
 #[derive(Clone, Copy, Debug)]
 pub enum Judged {
     /// By figures of the experiment.
@@ -92,7 +87,6 @@ pub enum Judged {
     Not(&'static str),
 }
 
-/// A sentence with tests.
 pub const fn judged(
     place: &'static str,
     text: &'static str,
@@ -110,7 +104,6 @@ pub const fn judged(
     }
 }
 
-/// A sentence that cannot be tested here, with the reason.
 pub const fn untested(
     place: &'static str,
     text: &'static str,
@@ -210,7 +203,6 @@ impl Test {
         }
     }
 
-    /// Its limits, in words.
     pub fn limits(&self) -> String {
         let (holds, against) = (self.holds, self.against);
         match (self.near, self.less) {
@@ -254,7 +246,6 @@ fn spread(record: &Value, key: &str) -> Option<(f64, f64)> {
     Some((ends[0].as_f64()?, ends[1].as_f64()?))
 }
 
-/// The verdict on a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All figures bear it out.
@@ -263,14 +254,12 @@ pub enum Verdict {
     InPart,
     /// A figure goes against it.
     Contradicted,
-    /// Not testable here.
     NotTestable,
     /// No run has decided yet, for this reason.
     Open(String),
 }
 
 impl Verdict {
-    /// In words.
     pub fn text(&self) -> String {
         match self {
             Self::Holds => "holds".to_owned(),
@@ -307,7 +296,6 @@ impl Sentence {
         }
     }
 
-    /// The verdict by a run's record.
     pub fn verdict(&self, record: Option<&Value>) -> Verdict {
         if let Judged::Not(_) = self.judged {
             return Verdict::NotTestable;
@@ -346,7 +334,6 @@ impl Sentence {
 /// A figure of the project's own with a minimum and a goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Bar {
-    /// Its key in the results.
     pub key: &'static str,
     /// Whether less is better.
     pub less: bool,
@@ -359,7 +346,6 @@ pub struct Bar {
 /// How a figure compares with its bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The goal is reached.
     Goal,
     /// It reaches the minimum.
     Must,
@@ -372,7 +358,6 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// In words.
     pub fn text(self) -> &'static str {
         match self {
             Self::Goal => "goal reached",
@@ -417,7 +402,6 @@ impl Bar {
         }
     }
 
-    /// Compares a record's figure.
     pub fn standing(&self, record: &Value) -> Standing {
         let Some(value) = record["bars"][self.key].as_f64() else {
             return Standing::Missing;

@@ -47,11 +47,8 @@ pub struct Work {
     pub commits: u64,
     /// Records per transaction.
     pub records: u64,
-    /// Threads that commit.
     pub threads: u64,
-    /// The keys.
     pub order: Order,
-    /// The seed of all randomness.
     pub seed: u64,
 }
 
@@ -68,12 +65,9 @@ impl Work {
     }
 }
 
-/// The results of a turn.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
-    /// Transactions that committed.
     pub commits: u64,
-    /// Their elapsed time.
     pub seconds: f64,
     /// Nanoseconds of each commit, ascending; empty if they were not measured.
     pub times: Vec<u64>,
@@ -90,7 +84,6 @@ impl Ran {
         }
     }
 
-    /// Transactions a second.
     pub fn rate(&self) -> f64 {
         self.commits as f64 / self.seconds
     }
@@ -108,12 +101,9 @@ fn percentile(times: &[u64], share: f64) -> f64 {
     time.map_or(f64::NAN, |&time| time as f64 / 1e3)
 }
 
-/// A contender, which takes turns with others.
 pub trait Contender {
-    /// Does the work, and times it.
     fn run(&mut self, work: &Work) -> Result<Ran>;
 
-    /// Does the transactions of a script, and times each.
     fn script(&mut self, script: &Script) -> Result<Ran> {
         let _ = script;
         bail!("it does single commits only")
@@ -133,7 +123,6 @@ pub fn key(number: u64) -> [u8; KEY_BYTES] {
     (number as u32).to_be_bytes()
 }
 
-/// A value of a key.
 pub fn value(number: u64, change: u64) -> [u8; VALUE_BYTES] {
     ((number & 0xffff_ffff) | change << 32).to_le_bytes()
 }

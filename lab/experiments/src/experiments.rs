@@ -60,7 +60,6 @@ pub mod python_dbm; // the DBM from Python against dbm.gnu and SQLite
 pub mod python_ssd; // a run of the simulator from Python against the command
 pub mod python_sweep; // a sweep on two processes against one
 
-/// Every experiment that can be run.
 pub static ALL: &[&Experiment] = &[
     &dram_policy::EXPERIMENT,
     &serve_flash_get::EXPERIMENT,

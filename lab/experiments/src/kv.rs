@@ -63,10 +63,8 @@ pub struct Tuning {
     pub memory: u64,
     /// Bytes of it for a cache of blocks or records, for engines that have one; 0 for none.
     pub cache: u64,
-    /// How many keys there will be.
     pub keys: u64,
     pub value_bytes: usize,
-    /// What puts promise.
     pub durability: Durability,
     /// Open it only for reading, if the engine can: no background work.
     pub read_only: bool,
@@ -89,9 +87,7 @@ impl Tuning {
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     pub number: u64,
-    /// Whether it exists.
     pub there: bool,
-    /// What it is called.
     pub name: [u8; KEY_BYTES],
     /// When it was submitted.
     pub since: Instant,
@@ -136,7 +132,6 @@ pub trait Engine: Send + Sync {
     /// Returns when all puts are durable and the background work that they caused is done.
     fn settle(&self) -> Result<()>;
 
-    /// Returns when all puts are durable.
     fn sync(&self) -> Result<()>;
 
     /// The device that the engine reads from, if it shares it: the device's own limit is measured

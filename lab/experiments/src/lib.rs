@@ -43,7 +43,6 @@ pub use senko_plan::Progress;
 /// The default folder of traces, from the project's root.
 pub const DEFAULT_TRACES: &str = "../shared/traces";
 
-/// How large a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// The same measurement, smaller: at most a minute or two on two cores.
@@ -65,23 +64,18 @@ impl Scale {
 /// A user's choices for a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How large the run is.
     pub scale: Scale,
     /// The folder of real traces. Figures that need them are missing without it.
     pub traces: PathBuf,
-    /// The seed of everything random.
     pub seed: u64,
     /// The folder in which a run makes its own folder for flash files and the like. It must be on
     /// the disk to measure.
     pub scratch: PathBuf,
-    /// The `senko` program, for experiments on its server.
     pub program: PathBuf,
     /// The `senko-lab` program, which holds a store for an experiment in a process of its own.
     /// `senko-rivals` lies beside it.
     pub lab: PathBuf,
-    /// The `memcached` program to compare with.
     pub memcached: PathBuf,
-    /// The `memtier_benchmark` program.
     pub memtier: PathBuf,
 }
 
@@ -226,16 +220,11 @@ pub fn run_until_stopped(
 #[derive(Clone, Debug)]
 pub struct Report {
     pub experiment: &'static Experiment,
-    /// How large the run was.
     pub scale: Scale,
     pub seed: u64,
-    /// The results.
     pub outcome: Outcome,
-    /// The source that was measured.
     pub commit: Commit,
-    /// The machine it was measured on.
     pub machine: Machine,
-    /// How long the run took.
     pub took: Duration,
     /// Whether a signal stopped the run before it had all figures.
     pub stopped: bool,

@@ -31,7 +31,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An empty outcome.
     pub fn new() -> Self {
         Self::default()
     }
@@ -121,7 +120,6 @@ impl Outcome {
         }
     }
 
-    /// Adds a setting.
     pub fn setting(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.settings.insert(key.into(), value.into());
     }
@@ -134,7 +132,6 @@ impl Outcome {
         self.noisy = Some(self.noisy.unwrap_or(false) || differs);
     }
 
-    /// The numbers.
     pub fn bars(&self) -> &BTreeMap<String, f64> {
         &self.bars
     }
@@ -202,7 +199,6 @@ impl Table {
         Self(senko_plan::Table::new(title, &columns))
     }
 
-    /// A table without rows, whose first row has the headings of the columns.
     pub fn titled(title: impl Into<String>) -> Self {
         Self::new(title, &[""; 0])
     }

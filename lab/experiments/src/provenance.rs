@@ -8,21 +8,17 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// The machine of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The processor's model name.
     pub cpu: Option<String>,
     /// How many cores this process may use.
     pub cores: Option<usize>,
-    /// Main memory, in bytes.
     pub memory_bytes: Option<u64>,
     /// The kernel's release.
     pub kernel: Option<String>,
 }
 
 impl Machine {
-    /// This machine.
     pub fn this() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

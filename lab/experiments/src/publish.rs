@@ -57,7 +57,6 @@ pub fn page(records: &[Value]) -> (String, usize) {
     (page.text, page.figures)
 }
 
-/// The experiments of a section.
 fn of_paper(paper: Paper) -> impl Iterator<Item = &'static &'static Experiment> {
     experiments()
         .iter()
@@ -474,7 +473,6 @@ fn in_words(key: &str) -> String {
 
 /// A sentence of a paper, with the verdict of the newest run.
 pub struct Said<'r> {
-    /// Whose it is.
     pub paper: Paper,
     /// The experiment that judges it, or says why it cannot.
     pub experiment: Option<&'static str>,
@@ -562,7 +560,6 @@ fn shown(verdict: &Verdict) -> (&'static str, String) {
     (class, escape(&verdict.text()))
 }
 
-/// The day of a run.
 fn when(record: &Value) -> String {
     let time = record["time"].as_u64();
     time.map_or("an unknown day".to_owned(), date)

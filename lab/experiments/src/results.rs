@@ -34,7 +34,6 @@ pub fn check(path: &Path) -> Result<()> {
     open(path).map(drop)
 }
 
-/// Appends a run.
 pub fn append(path: &Path, record: &Value) -> Result<()> {
     let mut file = open(path)?;
     // A line before that was cut short does not spoil this one: an empty line is skipped.
@@ -63,7 +62,6 @@ fn open(path: &Path) -> Result<File> {
         .with_context(told)
 }
 
-/// The record of a run.
 pub fn record(report: &Report) -> Value {
     let mut record = report.to_json();
     if let Some(fields) = record.as_object_mut() {

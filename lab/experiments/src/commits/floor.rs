@@ -15,14 +15,11 @@ use super::{Contender, Ran, Work};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     pub way: Way,
-    /// The state of the space.
     pub space: Space,
-    /// Bytes of a write.
     pub bytes: usize,
 }
 
 impl Cell {
-    /// All ways that are compared.
     pub fn all() -> Vec<Cell> {
         let mut all = Vec::new();
         for bytes in [4096, 512] {
@@ -75,7 +72,6 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// In a file at `path`.
     pub fn new(cell: Cell, path: PathBuf) -> Floor {
         Floor { cell, path }
     }

@@ -13,10 +13,8 @@ use senko_workload::Rng;
 use super::script::{self, Script, What};
 use super::{Contender, Order, Ran, Work, belongs, key, value};
 
-/// Its name among the contenders.
 pub const OURS: &str = "senko";
 
-/// An open database.
 pub struct Ours {
     db: Database,
     table: Table,

@@ -18,17 +18,14 @@ use crate::kv::session::rivals;
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::sys;
 
-/// The program's source.
 const SOURCE: &str = include_str!("rival.c");
 
-/// Another engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Its name in keys and tables.
     pub name: &'static str,
     /// Its name in the source.
     define: &'static str,
-    /// The library to link.
     library: &'static str,
     /// Debian's package with it.
     package: &'static str,
@@ -178,7 +175,6 @@ fn compile(
 
 /// Our DBM's name behind the interface of ndbm.
 pub const NDBM: &str = "ndbm";
-/// The header of that library.
 const NDBM_HEADER: &str = include_str!("../../../../bindings/ndbm/include/senko/ndbm.h");
 
 /// Starts a program on our library of ndbm, with its transactions. The library is looked for beside
@@ -218,7 +214,6 @@ pub fn redb(lab: &Path, folder: &Path, synced: bool, value: usize) -> Result<Riv
     started.map_err(|error| format!("{REDB}: {error:#}"))
 }
 
-/// A process with another engine.
 pub struct Rival {
     child: Child,
     to: ChildStdin,
@@ -263,7 +258,6 @@ impl Rival {
         Ok(rival)
     }
 
-    /// Its process's number.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -279,7 +273,6 @@ impl Rival {
         self.answer(answer)
     }
 
-    /// The answer to a run of so many transactions.
     fn ran(&mut self, commits: u64) -> Result<Ran> {
         let seconds = self.answer("ran ")?.parse()?;
         let mut bytes = vec![0; commits as usize * 8];

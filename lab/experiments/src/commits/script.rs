@@ -9,7 +9,6 @@ use senko_workload::Rng;
 /// Bytes of a value at most.
 pub const MOST_BYTES: usize = 1000;
 
-/// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Get = 0,
@@ -18,18 +17,15 @@ pub enum What {
     Scan = 2,
 }
 
-/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     pub key: u32,
     /// Of bytes to put, or of records to scan.
     pub number: u16,
     pub what: What,
-    /// Whether it is the last of its transaction.
     pub ends: bool,
 }
 
-/// Transactions in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     operations: Vec<Operation>,
@@ -86,7 +82,6 @@ impl Script {
         self.transactions
     }
 
-    /// The operations of one transaction after another.
     pub fn each_transaction(&self) -> impl Iterator<Item = &[Operation]> {
         self.operations.split_inclusive(|operation| operation.ends)
     }

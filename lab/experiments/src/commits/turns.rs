@@ -32,14 +32,12 @@ struct Seat {
     rounds: Vec<Option<Ran>>,
 }
 
-/// The contenders of one comparison.
 #[derive(Default)]
 pub struct Turns {
     seats: Vec<Seat>,
 }
 
 impl Turns {
-    /// No contenders.
     pub fn new() -> Turns {
         Turns::default()
     }

@@ -62,7 +62,6 @@ impl Way {
         }
     }
 
-    /// Its description, for people.
     pub fn text(self) -> &'static str {
         match self {
             Way::Dsync => "pwritev2(RWF_DSYNC)",
@@ -75,10 +74,8 @@ impl Way {
 }
 
 impl Space {
-    /// All, in the order of the tables.
     pub const ALL: [Space; 3] = [Space::Written, Space::Allocated, Space::Appended];
 
-    /// Its name in keys.
     pub fn name(self) -> &'static str {
         match self {
             Space::Written => "written",

@@ -6,12 +6,7 @@
 //! ours writes one page for each leaf that changed, and some of the table; LMDB, which copies
 //! paths, writes its height and more.
 //!
-//! `page_writes_per_update`: one transaction changes one record in each of many leaves, and a
-//! checkpoint follows; pages that the log wrote for both, over leaves. `pages_per_commit_of_one`
-//! and `lmdb_pages_per_commit_of_one`: synced transactions that change one record each, at random.
-//! Ours writes a page of the log at the commit, and the leaf with the next checkpoint, which is
-//! counted. Our pages come from the trace of the device, LMDB's from the kernel's count of its
-//! write calls. Both counts depend on no clock.
+//! `docs/measurements/dbm-appendpages.md` has the method.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -5,10 +5,7 @@
 //! O_DIRECT) is as good as any way. Expected shape: over written space the ways differ by some
 //! percent. A ring's `fdatasync` costs a switch to a kernel thread. Space that was only allocated,
 //! and files that grow, additionally cost a commit of the journal. 512 B are hardly cheaper than 4
-//! KiB.
-//!
-//! One thread. Each turn makes a new file of the kind, and writes its blocks once, in order. Making
-//! the file is not timed. The ways take turns.
+//! KiB. `docs/measurements/dbm-floor.md` has the method.
 
 use anyhow::Result;
 

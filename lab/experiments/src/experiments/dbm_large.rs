@@ -4,13 +4,7 @@
 //!
 //! Expected shape: the pages above the leaves fit into the cache, so a get is one read of the
 //! device or none. One thread is bound by that read. Sixteen wait for as many reads at once, until
-//! the processor is the limit.
-//!
-//! Ours has a cache of `memory` bytes and reads by O_DIRECT. LMDB has the kernel's page cache, and
-//! its process a cap of a quarter more; it reads nothing ahead (MDB_NORDAHEAD). Both are filled in
-//! ascending order, and the cap is set when LMDB is full. Then they take turns with uniformly
-//! random gets, each in its own transaction, and each is checked. A first round fills the caches.
-//! `reads_per_get` is the kernel's count of bytes that our process read from devices, in pages.
+//! the processor is the limit. `docs/measurements/dbm-large.md` has the method.
 
 use std::process::Command;
 
@@ -29,11 +23,9 @@ use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 /// Threads, and what the keys have for them.
 const THREADS: [(u64, &str); 2] = [(1, "gets"), (16, "gets16")];
 
-/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub keys: u64,
-    /// Bytes of our cache.
     pub memory: u64,
     /// Gets of a turn, per thread.
     pub gets: u64,

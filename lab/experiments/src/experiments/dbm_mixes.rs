@@ -52,12 +52,9 @@ const MIXES: [&str; 6] = ["a", "b", "c", "f", "d", "e"];
 /// Records of a scan at most.
 const SCANNED: u64 = 100;
 
-/// The sizes of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Records of YCSB.
     pub records: u32,
-    /// Operations of a mix in a round.
     pub operations: u64,
     pub warehouses: u32,
     /// New orders in a round.

@@ -4,10 +4,7 @@
 //! Claim (the paper, over LevelDB): 1.56 times the transactions at one record, 1.36 times at a
 //! hundred, through that interface. Expected shape: synced, a call from C costs nothing beside a
 //! flush, so the rates are those of the Rust library. On tmpfs the calls show.
-//!
-//! The loads are those of `dbm_paper.rs`. A C program calls `dbm_begin`, `dbm_store` for each
-//! record, and `dbm_commit`, with `SENKO_NDBM_SYNC=1` where commits are synced. It takes turns with
-//! the Rust library and with LevelDB. Every record is read back at the end, with `dbm_fetch`.
+//! `docs/measurements/dbm-ndbm.md` has the method.
 
 use std::path::Path;
 

@@ -6,12 +6,7 @@
 //! on the same records. Without locks, transactions that do not conflict are not delayed. Expected
 //! shape: without contention both are equal. With growing contention, locks let transactions
 //! through one at a time, each with its own flush. Optimistic transactions of a group commit one
-//! after another, at the cost of repeated ones.
-//!
-//! Eight threads each add one to two random records, and commit synced. "Locks" is a mutex for each
-//! record. They are taken in ascending order before the transaction begins, and released when its
-//! commit is durable. Its reads are not validated. At the end the sum over all records has to be
-//! two for each transaction: neither way may lose an update. The ways take turns.
+//! after another, at the cost of repeated ones. `docs/measurements/dbm-occ.md` has the method.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -7,15 +7,8 @@
 //! An engine that overwrites written space comes near the floor. Engines whose logs grow pay for
 //! the journal. Unsynced on tmpfs, only processor time counts.
 //!
-//! Keys of 4 bytes, values of 8, ascending from an empty database. Commits are synced on the disk,
-//! and survive only the process on tmpfs. The contenders take turns, each with its own process
-//! (ours in the experiment's), stopped while others run; every record is read back at the end. The
-//! floor's five ways take turns with the synced ones, and the best of them is the floor. GDBM
-//! promises less: it has no transactions.
-//!
-//! `log_bytes_per_commit_100` is the bytes that the log wrote for each synced commit of 100
-//! records, including checkpoints. It comes from a trace of the device's writes in a separate run.
-//! Zeros for growing files are counted separately.
+//! `docs/measurements/dbm-paper.md` has the method. `log_bytes_per_commit_100` comes from a trace
+//! of the device's writes in a separate run, and includes checkpoints.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -165,7 +158,6 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     Ok(())
 }
 
-/// The names of all rivals.
 fn rivals() -> impl Iterator<Item = &'static str> {
     rival::ALL.iter().map(|kind| kind.name).chain([REDB])
 }

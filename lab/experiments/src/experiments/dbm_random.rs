@@ -5,13 +5,7 @@
 //! Expected shape: each transaction touches about as many leaves as it has records, and a log of
 //! changes writes one or two pages for it. Checkpoints write the leaves later, and the cleaner
 //! frees the dead space that they leave. LSM trees do the same by compaction; LMDB writes every
-//! touched leaf with its path in the commit.
-//!
-//! Each contender is filled with all keys, then takes turns of synced transactions of 100 updates,
-//! uniformly at random. `space_over_live` is the space of our files on the device over the bytes of
-//! keys and values, the largest after any round. `p9999_commit_over_floor` is the 99.99th
-//! percentile of our commits over that of the floor's writes in the same turns: both have every
-//! time of all rounds in it.
+//! touched leaf with its path in the commit. `docs/measurements/dbm-random.md` has the method.
 
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;

@@ -4,12 +4,7 @@
 //!
 //! Most programs that use ndbm do this: they have many small databases, opened for a moment.
 //! Expected shape: a clean database is opened by its superblock and its translation table, so the
-//! time grows with the pages, not with the log.
-//!
-//! `empty_bytes` is the space on the device of a database that was made and closed.
-//! `open_fetch_close_ms` is the median time to open a database of 1M records that was closed, read
-//! one at random, and close it again. O_DIRECT bypasses the page cache. There is also a figure for
-//! opening only to read.
+//! time grows with the pages, not with the log. `docs/measurements/dbm-small.md` has the method.
 
 use std::path::Path;
 use std::time::Instant;

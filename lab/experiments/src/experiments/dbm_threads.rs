@@ -4,9 +4,7 @@
 //! Expected shape: the rate grows with the threads, because commits that arrive during a flush
 //! share the next one, until the processor is the limit. RocksDB and LevelDB write groups too; LMDB
 //! and Berkeley DB let one transaction in at a time, or write one log record after another.
-//!
-//! One record a transaction, synced, ascending; every thread takes the next key. Contenders and
-//! keys as in `dbm-paper`, and every record is read back at the end.
+//! `docs/measurements/dbm-threads.md` has the method.
 
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;

@@ -21,7 +21,6 @@ use crate::{
 };
 use senko_plan::device::{Mapping, SimulatedTarget, measure};
 
-/// Seeds of each profile.
 const SEEDS: u64 = 3;
 /// Bytes that are used of each drive.
 const BYTES: u64 = 256 << 20;

@@ -5,14 +5,7 @@
 //! Claim to test: S3-FIFO's paper reports lower miss ratios than LRU on most of 6,594 traces.
 //! Expected shape: S3-FIFO is ahead at small cache sizes on traces with many objects that occur
 //! once, and on loops larger than the cache, where LRU has no hits. On large caches there is little
-//! difference.
-//!
-//! Hit ratios are counted over whole traces, starting with an empty cache that each miss fills.
-//! Sizes are shares of the trace's footprint, by objects (each weighs 1) and, where the trace has
-//! sizes, by bytes. Nothing depends on time, so no noise is probed.
-//!
-//! LRU is checked against numbers published for the same traces: the ARC paper's (Megiddo and
-//! Modha, FAST 2003).
+//! difference. `docs/measurements/dram-policy.md` has the method.
 
 use std::collections::BTreeMap;
 
@@ -200,7 +193,6 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// One workload under every policy, size and basis.
     fn compare(&mut self, name: &str, stream: &Requests, shares: &[f64], bases: &[Basis]) {
         for basis in bases {
             let footprint = match basis {
@@ -294,7 +286,6 @@ impl Run<'_> {
         }
     }
 
-    /// A missing workload.
     fn without(&mut self, name: &str, why: &str) {
         self.complete = false;
         self.outcome.miss(name, why);

@@ -33,7 +33,6 @@ pub const FIXED: [&str; 7] = [
 const ERASES: u64 = 1000;
 /// Most page accesses of a cell, for each policy.
 const LIMIT: usize = 4_000_000;
-/// Layers of a quick run.
 const QUICK_LAYERS: [&str; 3] = ["bast", "fast", "page"];
 
 struct Cell<'a> {
@@ -42,10 +41,8 @@ struct Cell<'a> {
     full: bool,
 }
 
-/// The results of a cell.
 struct Measured {
     rounds: usize,
-    /// Erases of each fixed policy.
     fixed: Vec<u64>,
     adaptive: u64,
     /// The adaptive buffer's tables, in bytes.

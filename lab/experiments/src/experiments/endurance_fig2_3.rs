@@ -29,7 +29,6 @@ use crate::{
 /// Figure, trace, file.
 const FIGURE: (&str, &str, &str) = ("fig2", "Financial1", "Financial1_first10k.spc");
 
-/// Requests in a figure.
 const REQUESTS: u64 = 10_000;
 
 const PAGE: u64 = 4096;
@@ -41,7 +40,6 @@ const BUFFER_PAGES: u32 = 512;
 /// several streams at a time.
 const STREAMS: usize = 32;
 
-/// The properties of a figure.
 struct Seen {
     write_percent: f64,
     footprint_mib: f64,
@@ -91,7 +89,6 @@ impl Seen {
     }
 }
 
-/// The pages that a request touches.
 fn pages(request: &Request) -> std::ops::Range<u64> {
     request.offset / PAGE..(request.offset + request.bytes).div_ceil(PAGE)
 }

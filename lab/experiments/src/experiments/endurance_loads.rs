@@ -21,7 +21,6 @@ use crate::{Outcome, Scale};
 const WRITE: u32 = 1 << 31;
 
 pub struct Load {
-    /// Its name in tables.
     pub name: String,
     /// Page accesses.
     accesses: Vec<u32>,
@@ -181,7 +180,6 @@ pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Loa
 }
 
 impl Load {
-    /// Page accesses.
     pub(super) fn len(&self) -> usize {
         self.accesses.len()
     }

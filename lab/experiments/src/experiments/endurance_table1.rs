@@ -42,7 +42,6 @@ const READS_FILL: &str = "lru:fill-reads=true";
 /// Shares of the drive that were written before.
 const FILLS: [f64; 2] = [0.0, 1.0];
 
-/// The results of a setting.
 struct Row {
     log_blocks: u32,
     victim: &'static str,

@@ -3,24 +3,16 @@
 //!
 //! Question: papers A and C look at one half each: the writes of a store (A, section 6.2), and the
 //! effect of writes on a drive (C, section 3). Here the loop is closed. Each engine gets the same
-//! puts on a disk whose requests the kernel records, including discards and the file system's own.
-//! The recording then runs on simulated drives. Expected shape: a cache and a log of values write
-//! little more than they are given. LSM trees, which are merged, write several times as much. On
-//! log blocks, small random writes cost many times more than large ones in order. On a page table
-//! the difference is small.
+//! puts on a disk whose requests the kernel records, and the recording runs on simulated drives
+//! (`docs/measurements/engine-wear.md`). Expected shape: a cache and a log of values write little
+//! more than they are given. LSM trees, which are merged, write several times as much. On log
+//! blocks, small random writes cost many times more than large ones in order. On a page table the
+//! difference is small.
 //!
-//! Puts: this many keys once, in order, then random ones of them. Values have 1,000 bytes, and the
-//! store, the DBM and the other engines sync each 1,000 puts. The DBM and LevelDB also get records
-//! of 100 bytes, 100 a sync. The two caches answer at once and get their puts at a fixed rate,
-//! since extstore drops items that come faster than it writes. A table shows the share of the keys
-//! that each cache holds at the end. A recording ends when the last put is durable (for caches,
-//! answered). Later merging is not counted. The DBM's file is measured after each commit, and its
-//! most bytes count.
-//!
-//! Replay: of a drive of the disk's size, [`FULL_SHARE`] are filled once in order, and pages that
-//! the engine never wrote stay so. Discards count if the engine freed what it had written. The
-//! recording runs twice, and only the second run counts, when the layer has reached its steady
-//! state. Years are for a drive that gets puts of its own size each day, if wear is level.
+//! Puts: this many keys once, in order, then random ones of them. The two caches answer at once and
+//! get their puts at a fixed rate, since extstore drops items that come faster than it writes. A
+//! recording ends when the last put is durable (for caches, answered). The DBM's file is measured
+//! after each commit, and its most bytes count.
 
 use std::any::Any;
 use std::fs;
@@ -47,11 +39,9 @@ use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// The share of a drive that was written before.
 const FULL_SHARE: f64 = 0.9;
-/// Bytes of a key.
 const KEY: usize = 4;
 /// Bytes in which a file's storage is counted.
 const BLOCK: u64 = 512;
-/// Bytes of a page of the file system and of flash.
 const PAGE: u64 = 4096;
 /// Puts a second of the caches.
 const CACHE_RATE: f64 = 20_000.0;
@@ -67,22 +57,18 @@ const DRIVES: [(&str, &str, &str); 4] = [
 /// Of [`DRIVES`], those with a page table, as drives have today.
 const PAGE_MAPPED: [&str; 2] = ["page", "x25_m"];
 
-/// The puts of an engine.
 #[derive(Clone, Copy, Debug)]
 struct Puts {
     keys: u64,
     /// Puts after each key was put once.
     updates: u64,
-    /// Bytes of a value.
     value: usize,
     /// Puts between two syncs.
     batch: u64,
 }
 
-/// The sizes of a run.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
-    /// Bytes of the disk.
     disk: u64,
     puts: Puts,
     small: Puts,
@@ -134,12 +120,10 @@ const fn small_puts(keys: u64) -> Puts {
 }
 
 impl Puts {
-    /// Bytes of values to be put.
     fn put(&self) -> f64 {
         (self.keys + self.updates) as f64 * self.value as f64
     }
 
-    /// Bytes of all records.
     fn live(&self) -> f64 {
         self.keys as f64 * (KEY + self.value) as f64
     }
@@ -260,7 +244,6 @@ const ENGINES: [Engine; 11] = [
     },
 ];
 
-/// The requests to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums {
     written: u64,

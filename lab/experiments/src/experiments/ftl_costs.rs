@@ -48,7 +48,6 @@ const FORGOTTEN: [u64; 4] = [0, 25, 50, 75];
 const SERIES: u64 = 2048;
 /// A write that takes this many times the median in order is a stall.
 const STALL: f64 = 10.0;
-/// Bytes of an access.
 const PAGE: u64 = 4096;
 
 pub static EXPERIMENT: Experiment = Experiment {
@@ -277,7 +276,6 @@ fn forgotten(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) 
     Ok(())
 }
 
-/// A series of single writes.
 struct Series {
     /// The times, rising.
     us: Vec<f64>,

@@ -28,7 +28,6 @@ const SHARES: [f64; 6] = [0.01, 0.03, 0.1, 0.3, 0.6, 0.9];
 const FOLLOW: [usize; 3] = [FOLLOWED, 20_000, 5_000];
 /// The key of the largest error of each.
 const KEYS: [&str; 3] = ["hit_ratio_error", "error_followed_20k", "error_followed_5k"];
-/// Exponents of the generated streams.
 const ZIPF: [f64; 2] = [0.8, 0.99];
 
 /// The largest deviation of each curve from the simulation, and the share that it followed.
@@ -48,7 +47,6 @@ fn errors(policy: Policy, stream: &Requests, basis: Basis, seed: u64) -> Vec<(f6
     errors
 }
 
-/// The files of key traces, by name.
 fn key_traces(folder: &Path) -> Result<Vec<PathBuf>> {
     let found = std::fs::read_dir(folder)
         .with_context(|| format!("{} cannot be read", folder.display()))?;

@@ -43,10 +43,8 @@ const KEY: usize = 16;
 const VALUE: usize = 10;
 /// Requests under way where each item gets one command.
 const PIPELINE: usize = 64;
-/// Connections of the mix.
 const CONNECTIONS: usize = 16;
 
-/// Where the items are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tier {
     Flash,
@@ -159,7 +157,6 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     Ok(())
 }
 
-/// The items of a command, or of the mix.
 fn items(prefix: &'static str, keys: u64) -> Items {
     Items {
         keys,
@@ -276,13 +273,10 @@ fn run_tier(
     Ok(())
 }
 
-/// What a command cost.
 struct Cost {
     /// Processor time of the server, in microseconds.
     us: f64,
-    /// Pages read.
     reads: f64,
-    /// Bytes written.
     written: f64,
 }
 

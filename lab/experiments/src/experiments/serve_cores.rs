@@ -27,9 +27,7 @@ use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
 /// Most of its core that one worker may use in the open loop.
 const BUSY: f64 = 0.75;
-/// Connections of each client.
 const CONNECTIONS: usize = 32;
-/// Each client's items.
 const PREFIXES: [&str; 2] = ["one", "two"];
 const COLUMNS: [&str; 7] = [
     "contender",
@@ -104,7 +102,6 @@ impl Side {
 
 /// What both clients saw in a window, and what the contender took for it.
 struct Turn {
-    /// Requests a second.
     rate: f64,
     /// Microseconds of processor time a request.
     server_us: f64,

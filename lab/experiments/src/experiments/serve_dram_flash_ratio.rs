@@ -50,10 +50,8 @@ const MEMCACHED_BUMP: Duration = Duration::from_secs(62);
 /// full.
 const SPARE: u64 = 1 << 30;
 
-/// How a contender is filled.
 #[derive(Clone, Copy)]
 enum Filling {
-    /// As fast as it accepts the items.
     Fast,
     /// At this many items a second.
     Rate(f64),
@@ -170,7 +168,6 @@ struct Run<'a> {
     table: Table,
 }
 
-/// Bytes of all keys and values.
 fn payload(items: &Items) -> Result<u64> {
     if let (senko_workload::KeyShape::Fixed(key), ValueLen::Fixed(value)) = (items.key, items.value)
     {

@@ -27,7 +27,6 @@ use crate::rig::traffic;
 use crate::rig::{Bench, Figure, Items, Load, Series, Server, Steps, Window, median, over};
 use crate::{Experiment, Measure, Outcome, Paper, Progress, Table, untested};
 
-/// Numbers of flash files.
 const FILES: [u64; 3] = [1, 2, 4];
 /// Bytes of a key, and of a value whose record fills most of a page.
 const KEY: usize = 16;
@@ -88,7 +87,6 @@ fn mean(times: &[f64]) -> f64 {
     times.iter().sum::<f64>() / times.len() as f64
 }
 
-/// The standard deviation of a sample.
 fn deviation(times: &[f64]) -> f64 {
     let mean = mean(times);
     let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();

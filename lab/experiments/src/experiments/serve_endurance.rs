@@ -49,7 +49,6 @@ const SHARES: (f64, f64) = (0.01, 0.1);
 const LEAST: (u64, u64) = (2 << 20, 2 << 20);
 /// The longest time of a phase that waits until this many bytes are written.
 const LONGEST: Duration = Duration::from_secs(1200);
-/// The share of GETs while items are overwritten.
 const GETS: f64 = 0.5;
 
 pub static EXPERIMENT: Experiment = Experiment {
@@ -109,16 +108,13 @@ struct Run<'a> {
     table: Table,
 }
 
-/// The bytes written during a period of overwriting.
 struct Written {
     /// By the kernel's count for the process; by the server's own if there is none.
     device: f64,
     by_server: f64,
-    /// Bytes admitted, without padding.
     admitted: f64,
     page_fill: f64,
     reinserted: f64,
-    /// Regions reclaimed.
     reclaimed: f64,
     seconds: f64,
 }
@@ -149,7 +145,6 @@ impl Run<'_> {
         spec.with(more)
     }
 
-    /// A server whose flash is full.
     fn full(&mut self, spec: &Spec) -> Result<Server> {
         self.steps.next(&format!("filling {}", spec.name));
         let server = self.bench.start(spec, self.outcome)?;

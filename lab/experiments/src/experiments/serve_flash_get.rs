@@ -46,7 +46,6 @@ use crate::{
 };
 use closed::{Closed, Device, FLASH, largest, over_device, over_rival, written};
 
-/// Bytes of every key.
 const KEY: usize = 16;
 /// The fewest connections that are compared with a rival's best.
 const BAR_CONNECTIONS: usize = 16;
@@ -55,7 +54,6 @@ const DEPTH: u32 = 64;
 /// Rounds of the latency at one connection, and how long a window of them is at most.
 const LATENCY_ROUNDS: usize = 9;
 const LATENCY_WINDOW: Duration = Duration::from_secs(2);
-/// Rounds of the latency at each rate.
 const CURVE_ROUNDS: usize = 3;
 /// Items a second at which extstore is filled. At a higher rate it drops items: its DRAM metadata
 /// needs pages of another size class, and it moves about one page a second.
@@ -65,7 +63,6 @@ const EXTSTORE_FILL: f64 = 12_000.0;
 /// otherwise `get_over_extstore` compares the files.
 const FILES: &str = "extstore_file_over_senko_file";
 
-/// Sizes of a run.
 struct Sizes {
     memory: u64,
     keys: u64,
@@ -733,7 +730,6 @@ impl Run<'_> {
         self.outcome.tables.push(table);
     }
 
-    /// The paper's values of 4,096 bytes.
     fn paper_values(&mut self) -> Result<()> {
         let (keys, memory) = self.sizes.paper;
         let items = Items::fixed(keys, KEY, 4096);
@@ -843,7 +839,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Values much smaller than a page.
     fn small_values(&mut self) -> Result<()> {
         for (value, keys, memory) in self.sizes.small {
             let items = Items::fixed(keys, KEY, value);

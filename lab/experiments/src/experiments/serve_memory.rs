@@ -37,7 +37,6 @@ use crate::{
     Bar, Experiment, Measure, Outcome, Paper, Progress, Table, at_least, at_most, judged, untested,
 };
 
-/// Bytes of a key.
 const KEY: usize = 16;
 /// Bytes of keys that are compared with memcached's, the last as in the paper's example, and items
 /// a second at which extstore is filled.

@@ -46,7 +46,6 @@ const KEY: usize = 16;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 16;
-/// Bytes of a small value.
 const SMALL: usize = 1000;
 /// A piece of a large record (`crates/cache/src/record/pieces.rs`).
 const PIECE: u64 = 64 << 10;
@@ -122,7 +121,6 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
 struct Run<'a> {
     bench: &'a Bench<'a>,
     memory: u64,
-    /// Bytes of the large values.
     data: u64,
     rounds: usize,
     window: Duration,

@@ -52,9 +52,7 @@ const KEY: usize = 16;
 const MIB: u64 = 1 << 20;
 /// Bytes of a value where a device is to be the bound.
 const LARGE: usize = 16 << 10;
-/// Mean bytes of an item of ETC.
 const ETC_ITEM: u64 = 290;
-/// The longest value of ETC.
 const ETC_LONGEST: usize = 100_000;
 /// Accesses of fio, and how many are under way.
 const BLOCK: u64 = MIB;
@@ -139,7 +137,6 @@ struct Run<'a> {
     fills: Table,
 }
 
-/// A server that is filled.
 struct Target {
     server: Server,
     socket: PathBuf,
@@ -190,7 +187,6 @@ impl Target {
         }
     }
 
-    /// Waits until the fill is done.
     fn done(&self) -> Result<(Status, Duration)> {
         let status = self.while_it("running")?;
         let took = self.began.elapsed();
@@ -201,7 +197,6 @@ impl Target {
     }
 }
 
-/// What fio says of the devices of a round, in bytes a second.
 struct Device {
     read: f64,
     write: f64,
@@ -209,7 +204,6 @@ struct Device {
     both: f64,
 }
 
-/// Processor time that a server has used, in seconds.
 fn processor_time(server: &Server) -> Result<f64> {
     let cpu = ProcessCpu::read(server.pid()).map_err(|why| anyhow!(why))?;
     Ok(cpu.time.total().as_secs_f64())

@@ -3,15 +3,8 @@
 //!
 //! Expected shape: the p99 of a steady load is at most three times that of a calm server, since
 //! each round has a bound for every connection and for handshakes. Resident memory stays below
-//! `--memory`.
-//!
-//! The steady load is an open loop at three tenths of the server's peak, nine GETs to a SET, on
-//! items in DRAM. Calm turns and turns with the crowd alternate on one server, and latencies of
-//! each kind are combined over all turns. The crowd has 2,000 connections: slow readers, halves of
-//! values and of lines, handshakes that stop before and after their first message. Others come and
-//! go in a storm, and eight scrapers of `/metrics` never read. The crowd runs on the load
-//! generator's core, with less priority, so the result also has the generator's own lateness. The
-//! same turns on Debian's memcached, without the scrapers, show the machine's share of the bar.
+//! `--memory`. Latencies of each kind are combined over all turns.
+//! `docs/measurements/serve-overload.md` has the method and the crowd.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,11 +23,9 @@ use crate::rig::{
 };
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 
-/// Connections of the steady load.
 const STEADY: usize = 64;
 /// The share of the peak that the steady load asks for.
 const SHARE: f64 = 0.3;
-/// Connections of the crowd that stay.
 const CROWD: usize = 2000;
 /// Connections a second that come and go.
 const STORM: usize = 500;
@@ -80,7 +71,6 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     Ok(())
 }
 
-/// A server, and its measurements.
 struct Contender {
     server: Server,
     admin: Option<SocketAddr>,

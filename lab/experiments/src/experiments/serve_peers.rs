@@ -67,7 +67,6 @@ pub static EXPERIMENT: Experiment = Experiment {
     run: Measure::Alone(run),
 };
 
-/// What a contender came to in the second half.
 struct Seen {
     miss_ratio: f64,
     index_bytes: f64,
@@ -86,7 +85,6 @@ impl Seen {
 struct Stream {
     halves: [Requests; 2],
     objects: Vec<Object>,
-    /// Bytes of DRAM of each object.
     costs: Vec<u32>,
     memory: u64,
     flash: u64,
@@ -212,7 +210,6 @@ impl Stream {
     }
 }
 
-/// An object of so many bytes.
 fn of(id: u32, bytes: u64) -> Object {
     Object {
         id,

@@ -28,7 +28,6 @@ use crate::rig::traffic;
 use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, process, sys};
 use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 
-/// Bytes of a key and of a value.
 const KEY: usize = 16;
 const VALUE: usize = 300;
 /// The load during which the kill happens: its duration, and the time of the kill.
@@ -79,14 +78,12 @@ struct Run<'a> {
     table: Table,
 }
 
-/// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Stop,
     Kill,
 }
 
-/// The figures of an end and of the start after it.
 struct Restarted {
     first_answer: f64,
     all_known: f64,

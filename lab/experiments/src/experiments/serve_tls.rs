@@ -5,11 +5,7 @@
 //! Expected shape: the cipher of 1,000 B is about a microsecond for either server, so senko keeps
 //! the lead that it has without TLS. A page from flash takes some microseconds more. With a slow
 //! device the device is the limit, with a fast one the cipher.
-//!
-//! The load generator offers only one cipher suite, so that contenders cannot choose different
-//! ones. Each server has two addresses, one with TLS and one without, over the same items.
-//! Handshakes are over before a window begins. On flash the turns with and without TLS alternate on
-//! one server.
+//! `docs/measurements/serve-tls.md` has the method.
 
 use std::time::Duration;
 

@@ -3,12 +3,7 @@
 //!
 //! Expected shape: about one percent more processor time per GET. The clock is read once per round
 //! and once per command that waited, one lookup in a hundred is sampled, and the scrape has its own
-//! thread.
-//!
-//! A server without an admin listener keeps no histograms and samples nothing, so it is the base.
-//! Both servers run the same build. The processor time is that of all threads of the process,
-//! including the admin thread. A closed loop shares a round among many requests; an open loop at
-//! half of the rate shares it among few, and is the harder case. The result has both.
+//! thread. `docs/measurements/serve-watch.md` has the method.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -57,7 +57,6 @@ pub(crate) fn uniform_writes(
     })
 }
 
-/// The figures of one place.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     alpha: f64,

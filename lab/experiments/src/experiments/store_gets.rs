@@ -104,7 +104,6 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     Ok(())
 }
 
-/// One engine that was filled.
 struct Side<'a> {
     session: Session<'a>,
     opened: Opened,

@@ -64,7 +64,6 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     Ok(())
 }
 
-/// Memory at one size.
 struct Point {
     keys: u64,
     /// In the process that filled the store.

@@ -28,7 +28,6 @@ use crate::kv::{OURS, Session, Step};
 use crate::rig::{Bench, Steps, ratio};
 use crate::{Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
 
-/// Ours and the others.
 const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];
 /// The ratio of an engine's memory and cap to the usual one: a killed engine gets more.
 const MEMORY_TIMES: [u64; 3] = [1, 2, 4];

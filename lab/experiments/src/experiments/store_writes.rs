@@ -202,7 +202,6 @@ impl Run<'_> {
         Ok(rate)
     }
 
-    /// Puts at a fixed rate.
     fn steady(&mut self, session: &mut Session<'_>, home: &Home, rate: f64) -> Result<()> {
         self.steps.next("puts at a fixed rate");
         let rate = (rate * SHARE).round();

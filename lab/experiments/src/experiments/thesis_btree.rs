@@ -28,7 +28,6 @@ use crate::{
 
 /// Puts, as in table 5.
 const PUTS: u64 = 8192;
-/// Bytes of a value.
 const VALUE: usize = 400;
 /// A put is stalled if it takes at least this many times the median.
 const STALL: f64 = 10.0;

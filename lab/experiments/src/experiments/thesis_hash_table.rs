@@ -76,7 +76,6 @@ fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     )
 }
 
-/// The results of filling a table.
 struct Filled {
     bed: &'static str,
     /// Mean microseconds and slots of a put at each level reached.

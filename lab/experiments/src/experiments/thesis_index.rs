@@ -45,22 +45,17 @@ const PER_BLOCK: u64 = 4096;
 const EXPONENT: f64 = 1.0;
 /// Number of blocks for the comparison with the better map.
 const BETTER_BLOCKS: u64 = 1024;
-/// Bits a key in that comparison.
 const BITS: f64 = 16.0;
-/// Look-ups of a batch.
 const BATCH: usize = 1024;
 
 const MEGA: u64 = 1 << 20;
 
-/// The sizes of a run.
 struct Sizes {
     /// Numbers of elements of figures 41 to 43; the bars are for the last.
     elements: &'static [u64],
     /// Numbers of elements of figure 44.
     by_block: &'static [u64],
-    /// Elements for the better map.
     better: u64,
-    /// Elements of the largest hash index.
     hash_index: u64,
     rounds: usize,
 }
@@ -94,7 +89,6 @@ impl Sizes {
     }
 }
 
-/// Elements a block of figure 44.
 const BLOCK_SIZES: [u64; 5] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18];
 
 /// The curves of figures 41, 42 and 43.

@@ -35,7 +35,6 @@ const STRUCTURES: [&str; 4] = ["isam_1m", "isam_4k", "hash_table", "btree"];
 /// Pages of the device for each element: a B+tree's leaves are half full at worst.
 const PAGES: u64 = 2;
 
-/// The cost of a structure on a bed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     put_us: f64,

@@ -21,7 +21,6 @@ use senko_workload::rng::mix64;
 
 use crate::{Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_most, judged, near};
 
-/// Elements of a block.
 const PER_BLOCK: u64 = 1024;
 
 fn key(number: u64, seed: u64) -> KeyHash {

@@ -67,7 +67,6 @@ const CASES: [Case; 4] = [
 
 /// The size of blocks, in [`SIZES`].
 const SIZE: usize = 2;
-/// Number of young blocks.
 const YOUNG: usize = 4;
 
 pub static EXPERIMENT: Experiment = Experiment {

@@ -38,7 +38,6 @@ use crate::{
 /// in section 5.2.
 const WINDOW: u32 = 32;
 
-/// The known figures of one drive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct OneDrive {
     /// Random reads a second of the drive by itself.

@@ -28,7 +28,6 @@ pub fn main(makers: &[&dyn Maker]) -> Result<()> {
     )
 }
 
-/// Serves one experiment.
 pub fn serve(
     makers: &[&dyn Maker],
     requests: &mut dyn BufRead,

@@ -27,17 +27,14 @@ use super::{Asked, Engine};
 
 /// One of this many values read is checked byte by byte.
 const CHECK_EVERY: u64 = 16;
-/// The largest number of threads.
 const MOST_THREADS: usize = 256;
 
 /// Puts each key of a range once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fill {
-    /// The first key number.
     pub from: u64,
     /// The key number after the last.
     pub to: u64,
-    /// The values.
     pub shape: ItemShape,
     pub version: u32,
     /// In ascending order, by one thread; otherwise in random order.
@@ -45,7 +42,6 @@ pub struct Fill {
     /// Puts a call.
     pub batch: usize,
     pub threads: usize,
-    /// Seed of the order.
     pub seed: u64,
 }
 
@@ -62,9 +58,7 @@ pub enum Amount {
 /// Gets and puts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// How many keys there are.
     pub keys: u64,
-    /// The values.
     pub shape: ItemShape,
     /// Which keys, as in [`Popularity`].
     pub popularity: String,
@@ -75,13 +69,10 @@ pub struct Work {
     /// Gets that each thread has under way: 1 for single gets.
     pub depth: usize,
     pub threads: usize,
-    /// When it ends.
     pub amount: Amount,
     /// Operations a second of all threads; `None`: as fast as they return.
     pub rate: Option<f64>,
-    /// The version of what is put.
     pub version: u32,
-    /// Seed of keys and operations.
     pub seed: u64,
 }
 
@@ -113,17 +104,13 @@ impl Work {
     }
 }
 
-/// Durations of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     pub count: u64,
     pub mean_us: f64,
     pub p50_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p999_us: f64,
-    /// The longest.
     pub max_us: f64,
 }
 
@@ -142,16 +129,12 @@ impl Times {
     }
 }
 
-/// The results of the work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Worked {
-    /// Keys asked for.
     pub gets: u64,
     /// How many of them were found.
     pub found: u64,
-    /// Keys put.
     pub puts: u64,
-    /// Seconds it took.
     pub seconds: f64,
     /// Gets, each measured from its submission.
     pub get: Times,
@@ -176,7 +159,6 @@ impl Worked {
     }
 }
 
-/// The counts of one thread.
 #[derive(Default)]
 struct Tally {
     gets: u64,
@@ -358,7 +340,6 @@ pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
     })
 }
 
-/// A thread that gets and puts.
 struct Worker<'a> {
     engine: &'a dyn Engine,
     work: &'a Work,

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 pub const KEY_BYTES: usize = 8;
 
-/// The items of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemShape {
     /// Bytes of a value; at least 8, so that it names its key.
@@ -20,7 +19,6 @@ pub struct ItemShape {
 }
 
 impl ItemShape {
-    /// Bytes of a key with its value.
     pub fn bytes(&self) -> u64 {
         (KEY_BYTES + self.value_bytes) as u64
     }

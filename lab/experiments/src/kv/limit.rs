@@ -39,7 +39,6 @@ pub struct DeviceReads {
     pub seconds: f64,
     /// Many at once; else one at a time.
     pub many: bool,
-    /// Seed of the offsets.
     pub seed: u64,
 }
 

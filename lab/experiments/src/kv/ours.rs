@@ -17,10 +17,8 @@ use serde_json::{Map, Value};
 
 use super::{Asked, Durability, Engine, Found, Maker, OURS, Tuning};
 
-/// The store.
 pub struct Ours;
 
-/// The file in the engine's folder.
 const FILE: &str = "store";
 /// Initial bytes of the store's file; it grows as needed.
 const FIRST_BYTES: u64 = 64 << 10;

@@ -28,9 +28,7 @@ const LEAVE_FREE: u64 = 3 << 30;
 /// The size of an experiment, and the settings of its engines.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The settings of every engine.
     pub tuning: Tuning,
-    /// The values.
     pub shape: ItemShape,
 }
 
@@ -74,31 +72,26 @@ impl Plan {
         Ok(Plan { tuning, shape })
     }
 
-    /// With another durability of puts.
     pub fn durable(mut self, durability: Durability) -> Plan {
         self.tuning.durability = durability;
         self
     }
 
-    /// Opened only for reading.
     pub fn read_only(mut self) -> Plan {
         self.tuning.read_only = true;
         self
     }
 
-    /// With another memory cap.
     pub fn memory(mut self, memory: u64) -> Plan {
         self.tuning.memory = memory;
         self
     }
 
-    /// With another cache, 0 for none.
     pub fn cache(mut self, cache: u64) -> Plan {
         self.tuning.cache = cache;
         self
     }
 
-    /// With the thesis's map.
     pub fn bloom(mut self) -> Plan {
         self.tuning.bloom = true;
         self

@@ -20,11 +20,9 @@ use super::{ItemShape, Tuning};
 pub enum Request {
     /// Opens an engine; [`Answer::Opened`].
     Open {
-        /// Its name.
         engine: String,
         /// The folder of its files.
         folder: PathBuf,
-        /// Its settings.
         tuning: Tuning,
         /// A key number that must exist after opening; the time to open ends when it was read.
         first: Option<u64>,
@@ -37,16 +35,13 @@ pub enum Request {
     /// version `v` of all keys `0..keys`, ascending, for `v` = 1, 2, ...
     WriteUntilKilled {
         keys: u64,
-        /// The values.
         shape: ItemShape,
     },
     /// Reads the last `back` keys before `reached` of such a writer, and checks that none is older
     /// than was reported; [`Answer::Worked`].
     CheckReached {
         keys: u64,
-        /// The values.
         shape: ItemShape,
-        /// The writer's last report.
         reached: u64,
         /// The number of puts to check.
         back: u64,
@@ -80,7 +75,6 @@ pub enum Answer {
     Facts(Map<String, Value>),
 }
 
-/// An open engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
     /// Seconds until it was open.
@@ -93,6 +87,5 @@ pub struct Opened {
     pub deep_from_one_thread: bool,
     /// The file that the engine reads from.
     pub file: Option<PathBuf>,
-    /// Whether it is filled in ascending order.
     pub fill_ascending: bool,
 }

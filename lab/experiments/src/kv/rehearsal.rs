@@ -16,10 +16,8 @@ use super::{Durability, ItemShape, Maker, Tuning};
 
 const KEYS: u64 = 3000;
 const SHAPE: ItemShape = ItemShape { value_bytes: 500 };
-/// Operations of a work.
 const OPS: u64 = 2000;
 
-/// The settings of the engine.
 fn tuning(durability: Durability) -> Tuning {
     Tuning {
         memory: 64 << 20,
@@ -65,7 +63,6 @@ fn ask(maker: &dyn Maker, requests: &[Request]) -> Result<Vec<Answer>> {
     Ok(answers)
 }
 
-/// The work of an answer.
 pub fn worked(answer: &Answer) -> Result<&Worked> {
     match answer {
         Answer::Worked(worked) => Ok(worked),

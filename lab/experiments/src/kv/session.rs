@@ -62,13 +62,10 @@ fn program(lab: &Path, engine: &str) -> Result<Command> {
 /// The results of a request, with the kernel's counters over its time.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The counts of the engine's process.
     pub worked: Worked,
     /// The disk's operations, including those of other processes.
     pub disk: Option<DiskCounts>,
-    /// The process's I/O by the kernel's count.
     pub io: Io,
-    /// Processor seconds of the process.
     pub cpu_seconds: f64,
     /// Its memory afterwards.
     pub memory: Memory,
@@ -106,7 +103,6 @@ impl Step {
     }
 }
 
-/// A process with an engine.
 pub struct Session<'a> {
     bench: &'a Bench<'a>,
     engine: String,
@@ -175,17 +171,14 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its memory cap, if there is one.
     pub fn cap(&self) -> Option<&MemoryCap> {
         self.cap.as_ref()
     }
 
-    /// Its memory now.
     pub fn memory(&self) -> Result<Memory> {
         process::memory(self.pid())
     }
@@ -273,12 +266,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Gets and puts.
     pub fn work(&mut self, work: &Work) -> Result<Step> {
         self.measured(&Request::Work(work.clone()), None)
     }
 
-    /// Reads the engine's device without the engine.
     pub fn device_reads(&mut self, reads: DeviceReads) -> Result<Step> {
         self.measured(&Request::DeviceReads(reads), None)
     }

@@ -89,7 +89,6 @@ fn is_processor(name: &str) -> bool {
     matches!(name, "server us" | "load us" | "cpu us")
 }
 
-/// The figures of a table.
 pub fn of_table(table: &Value) -> Vec<Chart> {
     let Some(table) = Read::of(table) else {
         return Vec::new();

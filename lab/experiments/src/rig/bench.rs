@@ -24,9 +24,7 @@ const CAP_SLACK: u64 = 4;
 /// An experiment that is given a bench.
 pub type OnBench = fn(&Bench<'_>, &dyn Progress, &mut Outcome) -> Result<()>;
 
-/// The machine.
 pub struct Bench<'a> {
-    /// The user's options.
     pub options: &'a Options,
     /// The folder for large files.
     pub scratch: Scratch,

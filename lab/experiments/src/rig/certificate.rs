@@ -12,7 +12,6 @@ use super::scratch::Scratch;
 /// The one cipher suite that comparisons offer, so that all contenders use the same.
 pub const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
 
-/// Files of a certificate.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     /// PEM: the certificate, signed by its own key.

@@ -21,7 +21,6 @@ use anyhow::{Context, Result, ensure};
 use super::cleanup::{self, Guard, PREFIX, Undo};
 use super::sys;
 
-/// The version of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// `memory.limit_in_bytes`.

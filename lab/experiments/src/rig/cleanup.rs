@@ -25,9 +25,7 @@ pub enum Undo {
     Stop(u32),
     /// Take a swap file out of use and remove it.
     SwapOff(PathBuf),
-    /// Remove an empty group.
     RemoveGroup(PathBuf),
-    /// Remove a folder and all in it.
     RemoveFolder(PathBuf),
     /// Restore a setting of the kernel.
     WriteBack(PathBuf, String),

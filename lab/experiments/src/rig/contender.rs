@@ -180,19 +180,16 @@ impl Spec {
         self.args.extend(args.map(OsString::from));
     }
 
-    /// Further options.
     pub fn with(mut self, args: &[&str]) -> Spec {
         self.args.extend(args.iter().map(OsString::from));
         self
     }
 
-    /// Pins it to these cores.
     pub fn on(mut self, cores: &[usize]) -> Spec {
         self.cores = cores.to_vec();
         self
     }
 
-    /// Sets its memory cap.
     pub fn capped(mut self, cap: Option<Cap>) -> Spec {
         self.cap = cap;
         self
@@ -309,12 +306,10 @@ impl Server {
         Ok(took)
     }
 
-    /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its memory cap, if it has one.
     pub fn cap(&self) -> Option<&MemoryCap> {
         self.cap.as_ref()
     }
@@ -325,14 +320,12 @@ impl Server {
             .with_context(|| format!("{} gave no statistics", self.name))
     }
 
-    /// One of its statistics.
     pub fn stat(&self, name: &str) -> Result<f64> {
         let stats = self.stats()?;
         let number = stats.get(name).copied();
         number.with_context(|| format!("{}'s statistics have no {name}", self.name))
     }
 
-    /// Resets its counters.
     pub fn reset_stats(&self) -> Result<()> {
         let answer =
             Client::connect(self.address).and_then(|mut client| client.command("stats reset"));

@@ -26,18 +26,13 @@ const LOOK: u32 = 20;
 /// The most that a slow reader reads in one pass.
 const SIP: usize = 1024;
 
-/// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Requests much, and reads a little now and then.
     SlowReader,
-    /// Sends half of a value.
     HalfValue,
-    /// Sends half of a line.
     HalfLine,
-    /// Sends half of the first message of a handshake.
     HalfHello,
-    /// Sends the first message of a handshake, and nothing more.
     WholeHello,
     /// Requests metrics from the admin listener, and never reads.
     Scraper,
@@ -70,14 +65,12 @@ pub struct Burden {
     storm: usize,
 }
 
-/// The counts of the crowd.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Connections that stay open.
     pub opened: u64,
     /// How many of them were opened again because the server had closed them.
     pub again: u64,
-    /// Short connections.
     pub stormed: u64,
     /// Connections that the kernel or the server refused.
     pub refused: u64,

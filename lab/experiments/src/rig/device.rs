@@ -26,10 +26,8 @@ pub struct BlockDevice {
 /// A device's counters since the machine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
-    /// Reads completed.
     pub reads: u64,
     pub read_bytes: u64,
-    /// Writes completed.
     pub writes: u64,
     pub written_bytes: u64,
 }

@@ -17,14 +17,11 @@ use super::sys;
 /// The results of fio; for a job that writes, those of its writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reads {
-    /// Reads a second.
     pub per_second: f64,
-    /// Reads in all.
     pub count: u64,
     /// Mean latency from submission to completion, in microseconds.
     pub mean_us: f64,
     pub p50_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
     /// Processor time of a read, in microseconds.
     pub cpu_us: f64,
@@ -35,12 +32,10 @@ pub struct Job<'a> {
     pub file: &'a Path,
     /// Bytes from the file's start that are read.
     pub span: u64,
-    /// Bytes of a read.
     pub block: u64,
     /// Reads under way.
     pub depth: u32,
     pub time: Duration,
-    /// The core that it runs on.
     pub core: usize,
 }
 
@@ -51,7 +46,6 @@ pub fn version() -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Runs a job of random reads.
 pub fn random_reads(job: &Job<'_>) -> Result<Reads, String> {
     let random = ["--readonly", "--norandommap", "--randrepeat=0"];
     run(job, "randread", &random, "read")

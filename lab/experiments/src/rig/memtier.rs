@@ -27,7 +27,6 @@ pub struct Memtier<'a> {
 }
 
 impl Memtier<'_> {
-    /// Stores all keys.
     pub fn fill(&self, server: &Server) -> Result<()> {
         let words = ["--ratio=1:0", "--key-pattern=P:P", "--requests=allkeys"];
         self.run(server, (1, 64), &words)

@@ -22,12 +22,10 @@ const TIME: Duration = Duration::from_millis(300);
 /// Pages of the file that is read.
 const PAGES: usize = 16 << 10;
 
-/// The results of the probes.
 #[derive(Clone, Copy, Debug)]
 pub struct Calm {
     /// Rounds of arithmetic a second, on each of the two cores.
     pub rounds: [f64; 2],
-    /// Reads a second.
     pub reads: f64,
 }
 
@@ -64,7 +62,6 @@ impl Probe {
         Ok(Probe { file, cores })
     }
 
-    /// Runs the probes.
     pub fn look(&self) -> Result<Calm> {
         let mut rounds = [0.0; 2];
         for (core, rounds) in self.cores.iter().zip(&mut rounds) {

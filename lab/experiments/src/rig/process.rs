@@ -9,9 +9,7 @@ use anyhow::{Context, Result};
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident now.
     pub resident: u64,
-    /// Peak resident memory.
     pub peak: u64,
 }
 
@@ -49,7 +47,6 @@ pub fn step_back(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Memory of process `pid`.
 pub fn memory(pid: u32) -> Result<Memory> {
     let path = format!("/proc/{pid}/status");
     let text = read(&path)?;

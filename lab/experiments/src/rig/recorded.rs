@@ -145,7 +145,6 @@ impl RecordedDisk {
         })
     }
 
-    /// The mount point of the file system.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -58,7 +58,6 @@ pub fn some(figures: impl Iterator<Item = f64>) -> Option<Vec<f64>> {
 #[derive(Clone, Debug)]
 pub struct Series {
     pub contender: String,
-    /// The load, in a word or two.
     pub load: String,
     /// One window a round.
     pub windows: Vec<Window>,
@@ -258,7 +257,6 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Begins the next step.
     pub fn next(&self, doing: &str) {
         self.progress
             .step(self.done.get().min(self.total), self.total, doing);

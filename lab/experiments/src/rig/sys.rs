@@ -137,7 +137,6 @@ pub fn signal(pid: u32, signal: libc::c_int) {
     }
 }
 
-/// Whether this process runs as root.
 pub fn is_root() -> bool {
     // SAFETY: the call touches no memory.
     unsafe { libc::geteuid() == 0 }

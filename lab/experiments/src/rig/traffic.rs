@@ -29,14 +29,10 @@ pub const ZIPF: Popularity = Popularity::Zipf {
     scrambled: true,
 };
 
-/// The items of an experiment.
 #[derive(Clone, Debug)]
 pub struct Items {
-    /// Number of items.
     pub keys: u64,
-    /// The prefix of their keys.
     pub prefix: &'static str,
-    /// The lengths of keys.
     pub key: KeyShape,
     pub value: ValueLen,
 }
@@ -63,7 +59,6 @@ impl Items {
     }
 }
 
-/// The requests to the items.
 #[derive(Clone, Debug)]
 pub struct Load {
     pub connections: usize,
@@ -76,7 +71,6 @@ pub struct Load {
     pub changes: Changes,
     /// Whether every answer is checked ([`StepReport::fault_count`]).
     pub verify: bool,
-    /// The popularity of keys.
     pub popularity: Popularity,
     /// Requests a second of an open loop; `None`: closed.
     pub rate: Option<f64>,
@@ -130,10 +124,8 @@ impl Load {
     }
 }
 
-/// The results of a window.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// The load generator's results.
     pub step: StepReport,
     /// The server's statistics at its start and at its end.
     pub stats: (Stats, Stats),
@@ -145,7 +137,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// Requests a second.
     pub fn rate(&self) -> f64 {
         self.step.rate()
     }
@@ -165,7 +156,6 @@ impl Window {
         self.step.found_ratio().unwrap_or(f64::NAN)
     }
 
-    /// The growth of a statistic of the server.
     pub fn grown(&self, name: &str) -> f64 {
         grown(&self.stats.0, &self.stats.1, name)
     }

@@ -38,7 +38,6 @@ enum Ended {
     Broken,
 }
 
-/// Runs `senko-lab run --all`.
 pub fn main(args: &RunArgs) -> Result<()> {
     let limit = match (args.minutes, args.quick) {
         (Some(0), _) => bail!("--minutes 0 leaves no time for an experiment"),
@@ -222,7 +221,6 @@ fn run(name: &str, args: &RunArgs, share: Option<Duration>) -> Result<(Ended, Op
     Ok((ended, line))
 }
 
-/// Whether it ended in time.
 fn wait(child: &mut Child, share: Option<Duration>) -> Result<bool> {
     let start = Instant::now();
     while child

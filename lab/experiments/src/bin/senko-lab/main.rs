@@ -351,7 +351,6 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// The README and the documents.
     fn documents() -> Vec<PathBuf> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let (mut files, mut folders) = (vec![root.join("README.md")], vec![root.join("docs")]);

@@ -30,13 +30,11 @@ pub const LARGEST_VALUE: u64 = 64 << 10;
 const PLAIN_FOOTPRINT: u64 = 64 << 20;
 /// ... but sizes stay between these bounds. Otherwise a trace with few objects would fit into DRAM.
 const PLAIN_VALUES: (u64, u64) = (1000, 16 << 10);
-/// Requests between two ticks of the shard.
 const TICK: usize = 64;
 
 /// The rule for admission to flash and for reinsertion.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Its name in tables and keys.
     pub name: &'static str,
     pub rule: AdmissionRule,
     /// Whether items that were hit are written again when their region is reclaimed.
@@ -63,10 +61,8 @@ pub const RULES: [Rules; 6] = [
     Rules::of("random50_fifo", AdmissionRule::Random(50), false),
 ];
 
-/// What a replay counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Look-ups.
     pub requests: u64,
     /// Of these, found.
     pub hits: u64,
@@ -76,7 +72,6 @@ pub struct Counts {
     pub written: u64,
 }
 
-/// The sizes of a trace's values, its own or made up.
 pub struct Sizes<'a> {
     own: Option<&'a [u64]>,
     plain: u64,
@@ -91,7 +86,6 @@ impl<'a> Sizes<'a> {
         }
     }
 
-    /// Bytes of an object's value.
     pub fn of(&self, object: u32) -> u64 {
         self.own.map_or(self.plain, |sizes| {
             sizes[object as usize].min(LARGEST_VALUE)
@@ -99,7 +93,6 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// The key of an object.
 pub fn key_of(object: u32) -> String {
     format!("{object:x}")
 }
@@ -165,7 +158,6 @@ impl Memory {
     }
 }
 
-/// A shard and its device.
 pub struct Replay {
     shard: Shard,
     queue: Memory,
@@ -251,7 +243,6 @@ impl Replay {
         Ok(())
     }
 
-    /// What was counted so far.
     pub fn counts(&self) -> Counts {
         let stats = self.shard.stats();
         Counts {

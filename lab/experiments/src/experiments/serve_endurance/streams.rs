@@ -17,9 +17,7 @@ use senko_ssd::{Error, Op, Request};
 use crate::experiments::endurance_loads::request;
 use crate::{Outcome, Table};
 
-/// Numbers of logs in the table.
 const LOGS: [usize; 6] = [1, 2, 4, 8, 16, 64];
-/// Threads of the servers.
 const THREADS: [usize; 4] = [1, 8, 16, 64];
 /// How much faster the fastest log is than the slowest. The first counts for the figures: a hash
 /// deals keys evenly.

@@ -7,10 +7,8 @@ use crate::rig::series::Contender;
 use crate::rig::wire::Stats;
 use crate::rig::{Figure, Rounds, Series, Window, median, some};
 
-/// The figure of most bars.
 pub(super) const FLASH: fn(&Window) -> f64 = Window::flash_hits_per_second;
 
-/// fio's figures of the device.
 #[derive(Default)]
 pub(super) struct Device {
     pub(super) reads: Vec<Reads>,

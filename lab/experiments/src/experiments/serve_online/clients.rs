@@ -26,7 +26,6 @@ const DELETES: u64 = 5;
 /// Keys that a client has changed last, of which it reads.
 const RECENT: usize = 256;
 
-/// What is known of a key.
 #[derive(Debug)]
 struct Versions {
     /// The newest version that was sent.
@@ -44,7 +43,6 @@ pub struct Ledger {
     value: ValueLen,
 }
 
-/// What clients have done and seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub reads: u64,
@@ -135,7 +133,6 @@ impl Ledger {
         }
     }
 
-    /// Reads every key once.
     pub fn sweep(&self, client: &mut Client) -> Result<Counts> {
         let mut counts = Counts::default();
         let keys: Vec<u64> = (0..self.keys.len() as u64).collect();

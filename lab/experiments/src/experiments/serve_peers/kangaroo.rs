@@ -39,7 +39,6 @@ const FAR: u8 = 7;
 const LOG_ENTRY_BITS: f64 = 48.0;
 const CHAIN_BITS: f64 = 16.0;
 const SET_BITS: f64 = 4.0;
-/// Pages of a segment, unless the log is small.
 const SEGMENT_PAGES: usize = 64;
 /// The least segments of a log.
 const LEAST_SEGMENTS: usize = 16;
@@ -55,14 +54,12 @@ pub struct Rules {
     pub threshold: usize,
 }
 
-/// The paper's parameters.
 pub const PAPER: Rules = Rules {
     log: 0.05,
     admitted: 90,
     threshold: 2,
 };
 
-/// An object in a set.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     object: Object,
@@ -70,7 +67,6 @@ struct Stored {
     hit: bool,
 }
 
-/// An object in the log.
 #[derive(Clone, Copy, Debug)]
 struct Logged {
     object: Object,

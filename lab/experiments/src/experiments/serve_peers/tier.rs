@@ -23,7 +23,6 @@ pub const PAGE_HEAD: usize = 24;
 pub const RECORD_HEAD: usize = 16;
 
 impl Object {
-    /// Bytes that it takes in a page.
     pub fn stored(&self) -> usize {
         self.bytes as usize + RECORD_HEAD
     }
@@ -44,7 +43,6 @@ impl Writes {
     }
 }
 
-/// A flash tier under test.
 pub trait Tier {
     /// The version of an object that is found; the hit counts.
     fn find(&mut self, id: u32) -> Option<u32>;
@@ -52,7 +50,6 @@ pub trait Tier {
     /// Takes an object that it does not hold, or refuses it.
     fn put(&mut self, object: Object);
     fn remove(&mut self, id: u32);
-    /// Objects that it holds.
     fn items(&self) -> u64;
     /// Key and value bytes that it took.
     fn admitted(&self) -> u64;

@@ -33,9 +33,7 @@ pub fn core_seconds(start: Instant) -> f64 {
     ns.map_or_else(|| start.elapsed().as_secs_f64(), |ns| ns / 1e9)
 }
 
-/// What is requested.
 pub struct Lookups {
-    /// The numbers of the keys.
     pub numbers: Vec<u64>,
     pub hashes: Vec<KeyHash>,
 }
@@ -91,7 +89,6 @@ pub fn best_of<const N: usize>(rounds: usize, mut works: [&mut dyn FnMut() -> f6
 /// Keys in blocks, in both indexes of Bloom filters.
 pub struct Filters {
     pub keys: u64,
-    /// Keys of each block.
     pub per_block: u64,
     /// The thesis's index.
     pub map: BloomMap,
@@ -99,7 +96,6 @@ pub struct Filters {
     pub sequential: Sequential,
     /// Seconds to build the map, without the seconds to fill the filters, which both need.
     pub map_seconds: f64,
-    /// Seconds to fill the filters.
     pub fill_seconds: f64,
 }
 
@@ -138,7 +134,6 @@ impl Filters {
         }
     }
 
-    /// The block of a key.
     pub fn block(&self, number: u64) -> u32 {
         (number / self.per_block) as u32
     }

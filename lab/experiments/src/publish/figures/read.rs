@@ -27,11 +27,8 @@ const SETTINGS: [&str; 15] = [
 
 /// A table, as it lies in a record.
 pub struct Read {
-    /// What it shows.
     pub title: String,
-    /// The names of its columns.
     pub columns: Vec<String>,
-    /// Its cells.
     pub rows: Vec<Vec<String>>,
 }
 
