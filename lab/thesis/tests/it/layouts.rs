@@ -50,41 +50,26 @@ fn check(
     let mut reader = Reader::new(device, geometry.page_bytes);
     let mut blocks = Candidates::new();
     let name = layout.name();
+    let mut find = |number, reader: &mut Reader<'_>| {
+        get(index, layout, &keys.wanted(number), reader, &mut blocks).unwrap()
+    };
     for number in 0..geometry.elements {
-        let found = get(
-            index,
-            layout,
-            &keys.wanted(number),
-            &mut reader,
-            &mut blocks,
-        );
-        let place = found
-            .unwrap()
-            .unwrap_or_else(|| panic!("{name} {geometry:?}: {number} is lost"));
+        let found = find(number, &mut reader);
+        let place = found.unwrap_or_else(|| panic!("{name} {geometry:?}: {number} is lost"));
         assert_eq!(place.len(), geometry.value_bytes);
         check_value(&reader.bytes()[place], number)
             .unwrap_or_else(|wrong| panic!("{name} {geometry:?}: {number}: {wrong:?}"));
     }
     let present = reader.counts;
     for number in geometry.elements..geometry.elements + 2000 {
-        let found = get(
-            index,
-            layout,
-            &keys.wanted(number),
-            &mut reader,
-            &mut blocks,
-        );
-        assert_eq!(
-            found.unwrap(),
-            None,
-            "{name} {geometry:?}: {number} was never put"
-        );
+        let found = find(number, &mut reader);
         // Read in a single block, so that the map over blocks hides nothing.
         let block = (number % u64::from(geometry.blocks())) as u32;
-        let found = layout.look(block, &keys.wanted(number), &mut reader);
+        let alone = layout.look(block, &keys.wanted(number), &mut reader);
+        let none = (None, None);
         assert_eq!(
-            found.unwrap(),
-            None,
+            (found, alone.unwrap()),
+            none,
             "{name} {geometry:?}: {number} was never put"
         );
     }
@@ -94,6 +79,7 @@ fn check(
     }
 }
 
+#[derive(Debug)]
 struct Reads {
     per_present: f64,
     blocks: f64,
@@ -106,38 +92,25 @@ fn every_layout_is_exact() {
         let device = device(sorted::file_bytes(geometry));
         let index = BlockBloom::build(&keys, geometry, 16);
 
+        let check_layout = |layout: &dyn Layout| check(&*device, &keys, geometry, &index, layout);
+
         unsorted::write(&*device, &keys, geometry).unwrap();
         for bits in [4, 16, 24] {
-            let layout = Unsorted::new("unsorted", &keys, geometry, bits);
-            check(&*device, &keys, geometry, &index, &layout);
+            check_layout(&Unsorted::new("unsorted", &keys, geometry, bits));
         }
 
         let (file, _) = SortedFile::write(&*device, &keys, geometry).unwrap();
-        check(
-            &*device,
-            &keys,
-            geometry,
-            &index,
-            &Scattered::cold(file.clone()),
-        );
-        check(
-            &*device,
-            &keys,
-            geometry,
-            &index,
-            &Scattered::warm(file.clone()),
-        );
-        let head = check(&*device, &keys, geometry, &index, &Head(file.clone()));
+        check_layout(&Scattered::cold(file.clone()));
+        check_layout(&Scattered::warm(file.clone()));
+        let head = check_layout(&Head(file.clone()));
         assert!(
             head.per_present < 2.01 * head.blocks,
-            "{geometry:?}: {}",
-            head.per_present
+            "{geometry:?}: {head:?}"
         );
-        let dram = check(&*device, &keys, geometry, &index, &InDram(file));
+        let dram = check_layout(&InDram(file));
         assert!(
             dram.per_present < 1.01 * dram.blocks,
-            "{geometry:?}: {}",
-            dram.per_present
+            "{geometry:?}: {dram:?}"
         );
 
         let (file, _) = hashed::write(&*device, &keys, geometry).unwrap();
@@ -151,8 +124,7 @@ fn every_layout_is_exact() {
         assert_eq!(store.per_present, 1.0, "{geometry:?}");
 
         for sized in [Sized::All, Sized::Third] {
-            let layout = Hashed::new("hash", &keys, &file, 16, sized);
-            check(&*device, &keys, geometry, &index, &layout);
+            check_layout(&Hashed::new("hash", &keys, &file, 16, sized));
         }
     }
 }
@@ -200,13 +172,8 @@ fn a_system_holds_every_element_once() {
                 let (new, sorted) = system.parts();
                 assert_eq!((sorted.start, sorted.end), (0, new.start));
                 assert_eq!(new.end, geometry.elements);
-                check(
-                    &*device,
-                    &keys,
-                    geometry,
-                    &system,
-                    &Named("system", &system),
-                );
+                let layout = Named("system", &system);
+                check(&*device, &keys, geometry, &system, &layout);
                 // All but the young blocks were read back and written a second time.
                 assert_eq!(system.cost.sorted > 0, sorted.end > 0);
                 assert_eq!(system.cost.read > 0, sorted.end > 0);
@@ -243,28 +210,16 @@ fn keys_with_equal_hashes_are_told_apart() {
         let device = device(sorted::file_bytes(&geometry));
         let index = BlockBloom::build(&keys, &geometry, 16);
         let (file, _) = SortedFile::write(&*device, &keys, &geometry).unwrap();
-        check(
-            &*device,
-            &keys,
-            &geometry,
-            &index,
-            &Scattered::cold(file.clone()),
-        );
-        check(
-            &*device,
-            &keys,
-            &geometry,
-            &index,
-            &Scattered::warm(file.clone()),
-        );
-        check(&*device, &keys, &geometry, &index, &Head(file.clone()));
-        check(&*device, &keys, &geometry, &index, &InDram(file));
+        let check_layout = |layout: &dyn Layout| check(&*device, &keys, &geometry, &index, layout);
+        check_layout(&Scattered::cold(file.clone()));
+        check_layout(&Scattered::warm(file.clone()));
+        check_layout(&Head(file.clone()));
+        check_layout(&InDram(file));
         let larger = FaultyDevice::new(4 * sorted::file_bytes(&geometry) / 4096 + 64, 1);
         let (blocks, _) = ours::write(&*larger, &keys, &geometry).unwrap();
         check(&*larger, &keys, &geometry, &index, &blocks);
         let (file, _) = hashed::write(&*device, &keys, &geometry).unwrap();
-        let layout = Hashed::new("hash", &keys, &file, 16, Sized::All);
-        check(&*device, &keys, &geometry, &index, &layout);
+        check_layout(&Hashed::new("hash", &keys, &file, 16, Sized::All));
     }
 }
 
