@@ -12,6 +12,7 @@
 //! - The same options give the same requests: randomness comes from [`Options::seed`].
 
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod claim; // what an experiment judges: sentences of papers, and bars
 pub mod outcome; // the results of an experiment: numbers, gaps, settings, tables

@@ -683,7 +683,6 @@ fn settings(outcome: &mut Outcome, asked: u64, geometries: &[Geometry]) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

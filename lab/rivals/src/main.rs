@@ -7,6 +7,7 @@
 //! workspace uses this crate.
 
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 #[cfg(feature = "fjall")]
 mod fjall; // an LSM tree in Rust
@@ -88,7 +89,6 @@ fn commits(engine: &OsStr, folder: &Path) -> ExitCode {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use senko_lab::kv::{Durability, rehearsal};
 

@@ -144,7 +144,6 @@ impl Engine {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     #[test]
     fn it_commits_what_it_says() {

@@ -161,7 +161,6 @@ impl Sequential {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::data::hash_of;

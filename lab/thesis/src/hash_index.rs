@@ -143,7 +143,6 @@ impl HashIndex {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -24,6 +24,7 @@
 //! The lab's experiments whose names begin with `thesis-` call it.
 
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod data; // the elements
 pub mod page; // elements in a page

@@ -182,7 +182,6 @@ impl<'p> PageWriter<'p> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -345,7 +345,6 @@ fn programmed(writes: &[Request], flash: u64) -> Result<f64> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -56,7 +56,6 @@ pub fn absent(number: u64) -> [u8; KEY_BYTES] {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -139,7 +139,6 @@ fn many(device: &dyn Device, reads: &DeviceReads, pages: u64) -> Result<Worked> 
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use senko_io::{FileOptions, FlashFile};

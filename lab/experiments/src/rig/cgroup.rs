@@ -284,7 +284,6 @@ fn stat_field(stat: &str, name: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

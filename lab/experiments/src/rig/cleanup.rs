@@ -162,7 +162,6 @@ fn is_swap(path: &std::path::Path) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -154,7 +154,6 @@ fn parse_counts(diskstats: &str, name: &str) -> Option<DiskCounts> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -130,7 +130,6 @@ fn parse(output: &str, direction: &str) -> Result<Reads, String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

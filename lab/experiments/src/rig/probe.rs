@@ -136,7 +136,6 @@ pub fn on_core<T: Send>(core: usize, work: impl FnOnce() -> T + Send) -> Result<
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

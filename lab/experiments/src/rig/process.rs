@@ -114,7 +114,6 @@ fn parse_mapped(maps: &str, folder: &Path) -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -242,7 +242,6 @@ fn request(event: &str) -> Result<Option<Request>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -120,7 +120,6 @@ fn sweep(parent: &Path) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -265,7 +265,6 @@ impl<'a> Steps<'a> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::Outcome;

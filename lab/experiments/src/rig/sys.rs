@@ -160,7 +160,6 @@ pub fn run(command: &mut Command) -> Result<()> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -217,7 +217,6 @@ impl Buckets {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::TcpListener;
 

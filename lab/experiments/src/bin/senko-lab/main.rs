@@ -3,6 +3,7 @@
 //! arguments and printing.
 
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod all; // every experiment, each in its own process
 mod report; // the page
@@ -346,7 +347,6 @@ impl Progress for Bar {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use clap::CommandFactory;

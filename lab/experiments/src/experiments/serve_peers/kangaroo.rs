@@ -302,7 +302,6 @@ impl Tier for Kangaroo {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::experiments::serve_peers::tier::{Cached, RECORD_HEAD};

@@ -163,7 +163,6 @@ impl Tier for Nemo {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::experiments::serve_peers::tier::Cached;
