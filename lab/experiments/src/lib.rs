@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use senko_workload::units::nearest;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use rig::bench::{Bench, OnBench};
 
@@ -174,14 +174,9 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     rig::cleanup::wait_if_stopped();
     ended.with_context(|| format!("the experiment {name} could not be run"))?;
     Ok(Report {
-        experiment,
-        scale: options.scale,
-        seed: options.seed,
-        outcome,
         commit,
-        machine: Machine::this(),
         took: start.elapsed(),
-        stopped: false,
+        ..Report::new(experiment, options, outcome)
     })
 }
 
@@ -195,23 +190,17 @@ pub fn run_until_stopped(
     told: impl FnOnce(Report) + Send + 'static,
 ) -> Result<Report> {
     let experiment = find(name)?;
-    let (scale, seed, commit, start) = (
-        options.scale,
-        options.seed,
-        Commit::current(),
+    let (report, start) = (
+        Report::new(experiment, options, Outcome::new()),
         Instant::now(),
     );
     so_far::begin();
     rig::cleanup::on_signals_tell(move || {
         told(Report {
-            experiment,
-            scale,
-            seed,
             outcome: Outcome::of_notes(so_far::take()),
-            commit,
-            machine: Machine::this(),
             took: start.elapsed(),
             stopped: true,
+            ..report
         });
     });
     run(name, options, progress)
@@ -232,6 +221,20 @@ pub struct Report {
 }
 
 impl Report {
+    /// Of a run that took no time, from the checkout as it is.
+    pub fn new(experiment: &'static Experiment, options: &Options, outcome: Outcome) -> Report {
+        Report {
+            experiment,
+            scale: options.scale,
+            seed: options.seed,
+            outcome,
+            commit: Commit::current(),
+            machine: Machine::this(),
+            took: Duration::ZERO,
+            stopped: false,
+        }
+    }
+
     /// The report's fields in the order of a result line, each with its JSON value.
     fn fields(&self) -> Vec<(&'static str, Value)> {
         let mut settings = self.outcome.settings.clone();
@@ -262,12 +265,9 @@ impl Report {
 
     /// The report as one JSON object.
     pub fn to_json(&self) -> Value {
-        Value::Object(
-            self.fields()
-                .into_iter()
-                .map(|(key, value)| (key.to_string(), value))
-                .collect::<Map<_, _>>(),
-        )
+        let fields = self.fields().into_iter();
+        let fields = fields.map(|(key, value)| (key.to_string(), value));
+        Value::Object(fields.collect())
     }
 
     /// The last line of a run: `RESULT {"experiment":...}`, on one line, the fields in a fixed

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use serde_json::{Map, Value};
 
 use crate::rig::median;
-use crate::so_far::{self, NotedTable, Notes};
+use crate::so_far::{self, Notes};
 
 /// A run is noisy if the same probe before and after it differs by more than this share.
 pub const NOISE_LIMIT: f64 = 0.15;
@@ -37,16 +37,9 @@ impl Outcome {
 
     /// The outcome of a run that was stopped, with everything noted so far.
     pub(crate) fn of_notes(notes: Notes) -> Self {
-        let table = |noted: NotedTable| {
-            Table(senko_plan::Table {
-                title: noted.title,
-                columns: noted.columns,
-                rows: noted.rows,
-            })
-        };
         Self {
             bars: notes.bars,
-            tables: notes.tables.into_iter().map(table).collect(),
+            tables: notes.tables.into_iter().map(Table).collect(),
             ..Self::default()
         }
     }

@@ -9,12 +9,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
-use crate::{Commit, Machine, Options, Outcome, Report};
+use crate::{Options, Outcome, Report};
 
 /// The default file of results: `senko/lab.jsonl` in the user's state folder, which is
 /// `$XDG_STATE_HOME` or `~/.local/state`; in the working directory if neither is known.
@@ -82,16 +82,7 @@ pub fn record(report: &Report) -> Value {
 pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
     let mut outcome = Outcome::new();
     outcome.miss("everything", why);
-    Ok(record(&Report {
-        experiment: crate::find(name)?,
-        scale: options.scale,
-        seed: options.seed,
-        outcome,
-        commit: Commit::current(),
-        machine: Machine::this(),
-        took: Duration::ZERO,
-        stopped: false,
-    }))
+    Ok(record(&Report::new(crate::find(name)?, options, outcome)))
 }
 
 /// All records of a file, oldest first, and the number of lines that are not records.
@@ -194,7 +185,6 @@ pub fn date(seconds: u64) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

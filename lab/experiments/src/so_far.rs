@@ -10,22 +10,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use senko_plan::Table;
+
 /// Notes of the one run of this process.
 #[derive(Default)]
 pub(crate) struct Notes {
     /// Numbers by key.
     pub bars: BTreeMap<String, f64>,
     /// Tables in the order of their first rows.
-    pub tables: Vec<NotedTable>,
-}
-
-/// A table with its rows so far.
-pub(crate) struct NotedTable {
-    /// The line above it.
-    pub title: String,
-    /// Names of the columns.
-    pub columns: Vec<String>,
-    pub rows: Vec<Vec<String>>,
+    pub tables: Vec<Table>,
 }
 
 static NOTES: Mutex<Option<Notes>> = Mutex::new(None);
@@ -50,12 +43,12 @@ pub(crate) fn bar(key: &str, number: f64) {
 /// A row was added to a table.
 pub(crate) fn row(title: &str, columns: &[String], cells: &[String]) {
     if let Some(notes) = &mut *notes() {
-        let known = |table: &&mut NotedTable| table.title == title && table.columns == columns;
+        let known = |table: &&mut Table| table.title == title && table.columns == columns;
         if let Some(table) = notes.tables.iter_mut().find(known) {
             table.rows.push(cells.to_vec());
             return;
         }
-        notes.tables.push(NotedTable {
+        notes.tables.push(Table {
             title: title.to_owned(),
             columns: columns.to_vec(),
             rows: vec![cells.to_vec()],
@@ -71,7 +64,7 @@ pub(crate) fn take() -> Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Outcome, Table};
+    use crate::Outcome;
 
     /// A run that was stopped after an hour used to print nothing.
     #[test]
@@ -79,7 +72,7 @@ mod tests {
         begin();
         let mut outcome = Outcome::new();
         outcome.bar("measured before the signal", 2.5);
-        let mut table = Table::new("Rows before the signal", &["what", "how many"]);
+        let mut table = crate::Table::new("Rows before the signal", &["what", "how many"]);
         table.row(vec!["a".to_owned(), "1".to_owned()]);
         table.row(vec!["b".to_owned(), "2".to_owned()]);
         // Dropped, as they would be with their thread.

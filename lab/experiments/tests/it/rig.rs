@@ -7,11 +7,11 @@ use std::path::Path;
 use senko_io::FileSystem;
 use senko_lab::experiments::serve_endurance::replay::{RULES, Replay};
 use senko_lab::rig::{Bench, Spec, ratio, sys};
-use senko_lab::{Commit, Machine, Options, Outcome, Report, Scale, find};
+use senko_lab::{Options, Outcome, Report, find};
 use senko_plan::requests::{self, Requests};
 use serde_json::Value;
 
-use crate::process::on_disk;
+use crate::process::{on_disk, quick};
 
 #[test]
 fn a_contender_that_does_not_start_says_why() {
@@ -107,19 +107,7 @@ fn what_could_not_be_measured_is_named_in_the_result_line() {
     outcome.put("get_over_fio", ratio(&Ok(9e4), &fio));
     outcome.put("get_over_extstore", ratio(&Ok(9e4), &Ok(4.5e4)));
     outcome.probe(100.0, 120.0);
-    let report = Report {
-        experiment: find("serve-flash-get").unwrap(),
-        scale: Scale::Quick,
-        seed: 1,
-        outcome,
-        commit: Commit {
-            hash: None,
-            changed: false,
-        },
-        machine: Machine::this(),
-        took: std::time::Duration::from_secs(1),
-        stopped: false,
-    };
+    let report = Report::new(find("serve-flash-get").unwrap(), &quick(), outcome);
     let line = report.result_line();
     let result: Value = serde_json::from_str(line.strip_prefix("RESULT ").unwrap()).unwrap();
     assert_eq!(
