@@ -507,13 +507,15 @@ pub fn said(records: &[Value]) -> impl Iterator<Item = Said<'_>> {
     };
     Paper::ALL.into_iter().flat_map(move |paper| {
         let rest = UNMEASURED.iter().filter(move |(of, _)| *of == paper);
-        let rest = rest.map(move |(_, sentence)| Said {
-            paper,
-            experiment: None,
-            sentence,
-            verdict: Verdict::NotTestable,
-            record: None,
-        });
+        let rest = rest
+            .flat_map(|(_, sentences)| *sentences)
+            .map(move |sentence| Said {
+                paper,
+                experiment: None,
+                sentence,
+                verdict: Verdict::NotTestable,
+                record: None,
+            });
         of_paper(paper).flat_map(measured).chain(rest)
     })
 }
