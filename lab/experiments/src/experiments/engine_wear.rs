@@ -167,81 +167,40 @@ const WHOLE: Left = Left {
     _open: None,
 };
 
-/// An engine: its name, and how it does the puts on a disk.
-struct Engine {
-    name: &'static str,
-    what: &'static str,
-    puts: fn(&Sizes) -> Puts,
-    write: fn(&Run<'_>, &Puts, &Path) -> Result<Left>,
+/// How an engine does its puts on a disk.
+#[derive(Clone, Copy)]
+enum Way {
+    Cache,
+    Extstore,
+    Store,
+    Dbm,
+    Rival(Kind),
+    Redb,
 }
 
-const ENGINES: [Engine; 11] = [
-    Engine {
-        name: "cache",
-        what: "this project's cache server",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.cache(puts, folder),
-    },
-    Engine {
-        name: "extstore",
-        what: "memcached with extstore",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.extstore(puts, folder),
-    },
-    Engine {
-        name: "store",
-        what: "this project's store",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.store(puts, folder),
-    },
-    Engine {
-        name: "dbm",
-        what: "this project's DBM",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.dbm(puts, folder),
-    },
-    Engine {
-        name: "leveldb",
-        what: "LevelDB",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.rival(&rival::LEVELDB, puts, folder),
-    },
-    Engine {
-        name: "rocksdb",
-        what: "RocksDB",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.rival(&rival::ROCKSDB, puts, folder),
-    },
-    Engine {
-        name: "lmdb",
-        what: "LMDB",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.rival(&rival::LMDB, puts, folder),
-    },
-    Engine {
-        name: "sqlite",
-        what: "SQLite",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.rival(&rival::SQLITE, puts, folder),
-    },
-    Engine {
-        name: rival::REDB,
-        what: "redb",
-        puts: |sizes| sizes.puts,
-        write: |run, puts, folder| run.redb(puts, folder),
-    },
-    Engine {
-        name: "dbm_small",
-        what: "this project's DBM, small records",
-        puts: |sizes| sizes.small,
-        write: |run, puts, folder| run.dbm(puts, folder),
-    },
-    Engine {
-        name: "leveldb_small",
-        what: "LevelDB, small records",
-        puts: |sizes| sizes.small,
-        write: |run, puts, folder| run.rival(&rival::LEVELDB, puts, folder),
-    },
+/// Engines: name in keys, name for people, whether records are small, and the way.
+const ENGINES: [(&str, &str, bool, Way); 11] = [
+    ("cache", "this project's cache server", false, Way::Cache),
+    ("extstore", "memcached with extstore", false, Way::Extstore),
+    ("store", "this project's store", false, Way::Store),
+    ("dbm", "this project's DBM", false, Way::Dbm),
+    ("leveldb", "LevelDB", false, Way::Rival(rival::LEVELDB)),
+    ("rocksdb", "RocksDB", false, Way::Rival(rival::ROCKSDB)),
+    ("lmdb", "LMDB", false, Way::Rival(rival::LMDB)),
+    ("sqlite", "SQLite", false, Way::Rival(rival::SQLITE)),
+    (rival::REDB, "redb", false, Way::Redb),
+    (
+        "dbm_small",
+        "this project's DBM, small records",
+        true,
+        Way::Dbm,
+    ),
+    (
+        "leveldb_small",
+        "LevelDB, small records",
+        true,
+        Way::Rival(rival::LEVELDB),
+    ),
 ];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -370,14 +329,13 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         replayed: Table::titled("Replayed on simulated drives of the same size"),
     };
     let steps = Steps::new(progress, ENGINES.len() as u64 + 1);
-    for engine in &ENGINES {
-        steps.next(&format!("recording and replaying {}", engine.what));
-        if let Err(error) = run.measure(engine) {
+    for (name, what, is_small, way) in ENGINES {
+        steps.next(&format!("recording and replaying {what}"));
+        if let Err(error) = run.measure((name, what), is_small, way) {
             run.outcome.miss(
-                format!("host_wa.{}", engine.name),
+                format!("host_wa.{name}"),
                 format!(
-                    "{error:#}; it would have shown what {} writes for each byte, and the life of a drive under it",
-                    engine.what
+                    "{error:#}; it would have shown what {what} writes for each byte, and the life of a drive under it"
                 ),
             );
         }
@@ -447,12 +405,12 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Records one engine and replays what was recorded.
-    fn measure(&mut self, engine: &Engine) -> Result<()> {
+    fn measure(&mut self, (engine, what): (&str, &str), is_small: bool, way: Way) -> Result<()> {
         let sizes = self.sizes;
         self.bench.scratch.need(sizes.disk * 2)?;
-        let disk = RecordedDisk::new(self.bench.scratch.folder(), engine.name, sizes.disk)?;
-        let puts = (engine.puts)(&sizes);
-        let left = (engine.write)(self, &puts, disk.folder())?;
+        let disk = RecordedDisk::new(self.bench.scratch.folder(), engine, sizes.disk)?;
+        let puts = if is_small { sizes.small } else { sizes.puts };
+        let left = self.write(way, &puts, disk.folder())?;
         let requests = with_own_discards(disk.finish()?, sizes.disk);
         let seen = sums(&requests);
         let mut reports = Vec::new();
@@ -464,9 +422,9 @@ impl Run<'_> {
         let megabytes = |bytes: f64| format!("{:.0}", bytes / 1e6);
         let written_over_put = seen.written as f64 / puts.put();
         self.outcome
-            .bar(format!("host_wa.{}", engine.name), written_over_put);
+            .bar(format!("host_wa.{engine}"), written_over_put);
         self.recorded.add([
-            ("engine", engine.what.to_owned()),
+            ("engine", what.to_owned()),
             ("put MB", megabytes(puts.put())),
             ("written MB", megabytes(seen.written as f64)),
             ("written over put", format!("{written_over_put:.2}")),
@@ -479,7 +437,7 @@ impl Run<'_> {
             ("held at the end", format!("{:.0} %", left.held * 100.0)),
         ]);
         if let Some(stored) = left.stored {
-            let key = match engine.name {
+            let key = match engine {
                 "dbm" => "space_over_live".to_owned(),
                 other => format!("space_over_live.{other}"),
             };
@@ -488,14 +446,14 @@ impl Run<'_> {
         for (name, cycles, report) in reports {
             let programmed = report.flash.all_programs() as f64 * report.page_bytes as f64;
             let years = years(&report, puts.put(), cycles);
-            let key = |figure: &str| format!("{figure}.{}.{name}", engine.name);
+            let key = |figure: &str| format!("{figure}.{engine}.{name}");
             self.outcome
                 .bar(key("nand_wa"), programmed / seen.written as f64);
             self.outcome
                 .bar(key("programmed_over_put"), programmed / puts.put());
             self.outcome.bar(key("years"), years);
             self.replayed.add([
-                ("engine, drive", format!("{}, {name}", engine.what)),
+                ("engine, drive", format!("{what}, {name}")),
                 (
                     "programmed over written",
                     format!("{:.2}", programmed / seen.written as f64),
@@ -509,6 +467,17 @@ impl Run<'_> {
             ]);
         }
         Ok(())
+    }
+
+    fn write(&self, way: Way, puts: &Puts, folder: &Path) -> Result<Left> {
+        match way {
+            Way::Cache => self.cache(puts, folder),
+            Way::Extstore => self.extstore(puts, folder),
+            Way::Store => self.store(puts, folder),
+            Way::Dbm => self.dbm(puts, folder),
+            Way::Rival(kind) => self.rival(&kind, puts, folder),
+            Way::Redb => self.redb(puts, folder),
+        }
     }
 
     fn cache(&self, puts: &Puts, folder: &Path) -> Result<Left> {
