@@ -9,13 +9,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use senko_dbm::{Database, Durability, Options};
+use senko_io::memory::MemoryDevice;
 use senko_io::{Device, IoError, PAGE_SIZE, Tag, le};
 use senko_workload::Rng;
 
 const FIRST_PAGES: u64 = 48;
+/// Pages of the disk, which is never full.
+const DISK: u64 = 1 << 24;
 /// Pages that are written in place.
 const FIXED: u64 = 16;
 
@@ -23,8 +26,6 @@ type Counts = BTreeMap<&'static str, u64>;
 
 #[derive(Default)]
 struct State {
-    bytes: Vec<u8>,
-    holes: Vec<bool>,
     written: Counts,
     /// The commit of the last version of each tree's page that was written.
     commits: HashMap<u32, u64>,
@@ -52,92 +53,68 @@ impl State {
     }
 }
 
-#[derive(Default)]
-struct Memory(Mutex<State>);
+/// A file in DRAM that tells the kinds of its pages apart when they are written.
+struct Told {
+    file: Arc<MemoryDevice>,
+    state: Mutex<State>,
+}
 
-impl Memory {
-    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        work(&mut self.0.lock().expect("no thread panicked"))
-    }
-
-    fn stored(&self) -> u64 {
-        self.with(|state| state.holes.iter().filter(|hole| !**hole).count() as u64)
+impl Told {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panicked")
     }
 }
 
-impl Device for Memory {
+impl Device for Told {
     fn pages(&self) -> u64 {
-        self.with(|state| state.holes.len() as u64)
+        self.file.pages()
     }
 
     fn grow(&self, pages: u64) -> Result<(), IoError> {
-        self.with(|state| {
-            let pages = state.holes.len().max(pages as usize);
-            state.bytes.resize(pages * PAGE_SIZE, 0);
-            state.holes.resize(pages, false);
-        });
-        Ok(())
+        self.file.grow(pages)
     }
 
     fn shrink(&self, pages: u64) -> Result<(), IoError> {
-        self.with(|state| {
-            state.bytes.truncate(pages as usize * PAGE_SIZE);
-            state.holes.truncate(pages as usize);
-        });
-        Ok(())
+        self.file.shrink(pages)
     }
 
-    fn punch(&self, page: u64, pages: u64, _: Tag) -> Result<bool, IoError> {
-        let range = page as usize..(page + pages) as usize;
-        self.with(|state| state.holes[range].fill(true));
-        Ok(true)
+    fn punch(&self, page: u64, pages: u64, tag: Tag) -> Result<bool, IoError> {
+        self.file.punch(page, pages, tag)
     }
 
     fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
-        let range = page as usize..(page + pages) as usize;
-        self.with(|state| state.holes[range].fill(false));
-        Ok(())
+        self.file.fill(page, pages)
     }
 
     fn extent(&self, page: u64) -> Option<Range<u64>> {
-        self.with(|state| {
-            let end = state.holes.len() as u64;
-            let first = (page..end).find(|page| !state.holes[*page as usize])?;
-            let hole = (first..end).find(|page| state.holes[*page as usize]);
-            Some(first..hole.unwrap_or(end))
-        })
+        self.file.extent(page)
     }
 
-    fn read(&self, page: u64, buf: &mut [u8], _: Tag) -> Result<(), IoError> {
-        let at = page as usize * PAGE_SIZE;
-        self.with(|state| buf.copy_from_slice(&state.bytes[at..at + buf.len()]));
-        Ok(())
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        self.file.read(page, buf, tag)
     }
 
-    fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
-        let at = page as usize * PAGE_SIZE;
-        self.with(|state| {
-            state.bytes[at..at + buf.len()].copy_from_slice(buf);
-            for (number, page) in (page..).zip(buf.chunks(PAGE_SIZE)) {
-                let kind = state.kind(number, page);
-                *state.written.entry(kind).or_default() += PAGE_SIZE as u64;
-            }
-        });
-        Ok(())
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        let mut state = self.state();
+        for (number, page) in (page..).zip(buf.chunks(PAGE_SIZE)) {
+            let kind = state.kind(number, page);
+            *state.written.entry(kind).or_default() += PAGE_SIZE as u64;
+        }
+        self.file.write(page, buf, tag)
     }
 
-    fn flush(&self, _: Tag) -> Result<(), IoError> {
-        Ok(())
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        self.file.flush(tag)
     }
 
-    fn discard(&self, _: u64, _: u64, _: Tag) -> Result<(), IoError> {
-        Ok(())
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        self.file.discard(page, pages, tag)
     }
 }
 
 /// Prints what was written since `before`, over the bytes put, and returns what was written so far.
-fn print(device: &Memory, name: &str, before: &Counts, put: u64) -> Counts {
-    let written = device.with(|state| state.written.clone());
+fn print(device: &Told, name: &str, before: &Counts, put: u64) -> Counts {
+    let written = device.state().written.clone();
     let over = |kind: &str, bytes: u64| {
         (bytes - before.get(kind).copied().unwrap_or(0)) as f64 / put.max(1) as f64
     };
@@ -158,7 +135,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let number = |nth: usize, usual| numbers.get(nth).copied().unwrap_or(usual);
     let (keys, updates) = (number(0, 50_000), number(1, 100_000));
     let (value, batch) = (number(2, 1000), number(3, 100).max(1));
-    let device = Arc::new(Memory::default());
+    let device = Arc::new(Told {
+        file: MemoryDevice::new(DISK),
+        state: Mutex::default(),
+    });
     device.grow(FIRST_PAGES)?;
     let options = Options {
         threads: 0,
@@ -185,7 +165,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (commits, mut most) = (updates / batch / 2, 0);
         for _ in 0..commits {
             commit(&mut (0..batch).map(|_| random.below(keys)))?;
-            most = most.max(device.stored());
+            most = most.max(device.file.stored());
         }
         before = print(&device, half, &before, commits * batch * record);
         let over = (most * PAGE_SIZE as u64) as f64 / (keys * record) as f64;
