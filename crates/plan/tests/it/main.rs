@@ -4,6 +4,7 @@
 
 mod curve; // curves compared with the simulated policy
 mod kinds; // kinds of requests
+mod policies; // the policy models against slow ones
 mod populations; // plans for twenty kinds of requests, and the caches that they plan
 mod wear; // what engines write
 mod device; // devices, and the verdicts on them

@@ -3,7 +3,7 @@
 //! counts.
 #![allow(clippy::unwrap_used)]
 
-mod dram_policy; // the two policies against published miss counts and a slow model
+mod dram_policy; // the two policies against published miss counts
 mod commits; // the pieces of the experiments on commits
 mod basics; // the basic structures of chapter 4.2
 mod device; // the verdicts on simulated drives
