@@ -29,6 +29,7 @@ pub mod process; // memory and I/O of a process
 pub mod recorded; // a disk whose requests the kernel records
 pub mod scratch; // a folder for large files
 pub mod series; // windows of several rounds, as figures and as rows
+pub mod run; // an experiment on servers under way
 pub mod swap; // a swap file
 pub mod sys; // affinity, signals, file systems
 pub mod traffic; // the load generator, and the results of a window
@@ -39,5 +40,6 @@ pub use certificate::Certificate;
 pub use contender::{Server, Spec};
 pub use memtier::Memtier;
 pub use middle::median;
+pub use run::Run;
 pub use series::{Figure, Rounds, Series, Steps, over, put_so_far, ratio, some};
 pub use traffic::{Items, Load, Window};

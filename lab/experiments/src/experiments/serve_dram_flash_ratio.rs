@@ -20,13 +20,11 @@ use senko_workload::{KeySpace, ValueLen};
 use serde_json::json;
 
 use crate::rig::contender::Cap;
-use crate::rig::series::{COLUMNS, Contender, take_turns};
+use crate::rig::series::Contender;
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, over, process};
-use crate::{
-    Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Scale, Table, at_least, judged,
-};
+use crate::rig::{self, Bench, Items, Load, Series, Spec, Window, over, process};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Scale, at_least, judged};
 
 /// Bytes a second for filling extstore: if it is faster, extstore drops more items than it must.
 /// The warm-up brings popular items back.
@@ -118,17 +116,13 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         ("etc", Items::etc(etc_keys, cap)),
         ("fixed", Items::fixed(keys, 64, 1000)),
     ];
-    let mut run = Run {
-        steps: Steps::new(progress, 3 + 10 * ratios.len() as u64),
-        bench,
-        rounds: bench.scaled(3, 9),
-        window: Duration::from_secs(bench.scaled(1, 3)),
-        // After as many requests as there are items, DRAM has most of the popular items; after
-        // twice as many, all of them.
-        warm_up: Duration::from_secs(bench.scaled(12, 90)),
-        outcome,
-        table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
-    };
+    let steps = 3 + 10 * ratios.len() as u64;
+    // After as many requests as there are items, DRAM has most of the popular items; after
+    // twice as many, all of them.
+    let warm_up = Duration::from_secs(bench.scaled(12, 90));
+    let title = "Hits a second, medians of the rounds";
+    let mut run = Run::new(bench, progress, outcome, (steps, title), warm_up);
+    run.in_rounds(bench.scaled(3, 9), Duration::from_secs(bench.scaled(1, 3)));
     run.outcome.setting("fixed_keys", keys);
     run.outcome.setting("etc_keys", etc_keys);
     run.outcome.setting("fixed_key_bytes", 64);
@@ -137,10 +131,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     run.outcome.setting("popularity", ZIPF.to_string());
     run.outcome.setting("ratios", json!(ratios));
     run.outcome.setting("connections", CONNECTIONS);
-    run.outcome.setting("rounds", run.rounds);
-    run.outcome.setting("window_seconds", run.window.as_secs());
-    run.outcome
-        .setting("warm_up_seconds", run.warm_up.as_secs());
+    run.outcome.setting("warm_up_seconds", warm_up.as_secs());
     for (name, items) in series {
         let over = |rival| format!("{name}_1to10_over_{rival}");
         let [dram, extstore, swap] = ["dram", "extstore", "swap"].map(over);
@@ -151,21 +142,22 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
             }
             continue;
         }
-        let ended = run.series(name, &items, &ratios);
-        run.outcome.part(&[&dram, &extstore, &swap], ended);
+        run.part(&[&dram, &extstore, &swap], |run| {
+            of_items(run, name, &items, &ratios)
+        });
     }
-    run.outcome.tables.push(run.table);
+    run.finish();
     Ok(())
 }
 
-struct Run<'a> {
-    bench: &'a Bench<'a>,
-    rounds: usize,
-    window: Duration,
-    warm_up: Duration,
-    steps: Steps<'a>,
-    outcome: &'a mut Outcome,
-    table: Table,
+type Run<'a> = rig::Run<'a, Duration>;
+
+fn load() -> Load {
+    Load {
+        popularity: ZIPF,
+        set_on_miss: true,
+        ..Load::gets(CONNECTIONS)
+    }
 }
 
 fn payload(items: &Items) -> Result<u64> {
@@ -179,155 +171,140 @@ fn payload(items: &Items) -> Result<u64> {
         .sum())
 }
 
-impl Run<'_> {
-    /// One kind of items under all ratios.
-    fn series(&mut self, name: &str, items: &Items, ratios: &[u64]) -> Result<()> {
-        let data = payload(items)?;
-        self.outcome.setting(format!("{name}_data_bytes"), data);
-        // Including the overhead of a record and an item, and room for the waste of slab classes
-        // and pages.
-        let room = (data + items.keys * 128) / 2 * 3;
-        self.bench.scratch.need(3 * room)?;
-        let dram = self.bench.memcached("dram", room);
-        let dram = dram.map(|spec| spec.with(&["-L"]));
-        let what = format!("{name}, all in DRAM");
-        let dram = self.fill(dram, &what, items, Filling::Fast);
-        for &ratio in ratios {
-            self.ratio(name, items, data, room, ratio, &dram)?;
-        }
-        Ok(())
+/// One kind of items under all ratios.
+fn of_items(run: &mut Run<'_>, name: &str, items: &Items, ratios: &[u64]) -> Result<()> {
+    let data = payload(items)?;
+    run.outcome.setting(format!("{name}_data_bytes"), data);
+    // Including the overhead of a record and an item, and room for the waste of slab classes
+    // and pages.
+    let room = (data + items.keys * 128) / 2 * 3;
+    run.bench.scratch.need(3 * room)?;
+    let dram = run.bench.memcached("dram", room);
+    let dram = dram.map(|spec| spec.with(&["-L"]));
+    let what = format!("{name}, all in DRAM");
+    let dram = filled(run, dram, &what, items, Filling::Fast);
+    for &ratio in ratios {
+        at_ratio(run, name, items, data, room, ratio, &dram)?;
     }
+    Ok(())
+}
 
-    /// Starts and fills a contender. An error is the reason why it is missing.
-    fn fill(
-        &mut self,
-        spec: Result<Spec, String>,
-        what: &str,
-        items: &Items,
-        filling: Filling,
-    ) -> Contender {
-        self.steps.next(&format!("filling: {what}"));
-        let fill = |spec: Spec| -> Result<_> {
-            let server = spec.start(&self.bench.scratch)?;
-            let fast = || traffic::fill_fast(self.bench, &server, items);
-            match (filling, server.cap()) {
-                (Filling::Rate(rate), _) => traffic::fill(self.bench, &server, items, Some(rate)),
-                (Filling::CappedAfter(bytes), Some(cap))
-                    if process::available_memory().is_some_and(|free| free > bytes + SPARE) =>
-                {
-                    cap.fill_first(fast)?
-                }
-                _ => fast(),
-            }?;
-            Ok(server)
-        };
-        fill(spec?).reason()
+/// Starts and fills a contender. An error is the reason why it is missing.
+fn filled(
+    run: &mut Run<'_>,
+    spec: Result<Spec, String>,
+    what: &str,
+    items: &Items,
+    filling: Filling,
+) -> Contender {
+    run.next(&format!("filling: {what}"));
+    let fill = |spec: Spec| -> Result<_> {
+        let server = spec.start(&run.bench.scratch)?;
+        let fast = || run.fill(&server, items);
+        match (filling, server.cap()) {
+            (Filling::Rate(rate), _) => traffic::fill(run.bench, &server, items, Some(rate)),
+            (Filling::CappedAfter(bytes), Some(cap))
+                if process::available_memory().is_some_and(|free| free > bytes + SPARE) =>
+            {
+                cap.fill_first(fast)?
+            }
+            _ => fast(),
+        }?;
+        Ok(server)
+    };
+    fill(spec?).reason()
+}
+
+/// Requests a contender's items as in the measurement, so that DRAM has the popular ones.
+fn warm_up(run: &Run<'_>, contender: Contender, items: &Items, time: Duration) -> Contender {
+    let server = contender?;
+    match run.measure(&server, items, &load().round(1000), time) {
+        Ok(_) => Ok(server),
+        Err(error) => Err(format!("{error:#}")),
     }
+}
 
-    /// Requests a contender's items as in the measurement, so that DRAM has the popular ones.
-    fn warm_up(&self, contender: Contender, items: &Items, time: Duration) -> Contender {
-        let server = contender?;
-        match traffic::measure(self.bench, &server, items, &self.load().round(1000), time) {
-            Ok(_) => Ok(server),
-            Err(error) => Err(format!("{error:#}")),
-        }
-    }
-
-    fn load(&self) -> Load {
-        Load {
-            popularity: ZIPF,
-            set_on_miss: true,
-            ..Load::gets(CONNECTIONS)
-        }
-    }
-
-    fn ratio(
-        &mut self,
-        name: &str,
-        items: &Items,
-        data: u64,
-        room: u64,
-        one_to: u64,
-        dram: &Contender,
-    ) -> Result<()> {
-        let memory = (data / one_to).next_multiple_of(1 << 20);
-        let what = format!("{name} 1:{one_to}");
-        let name_of = |contender: &str| format!("{what}, {contender}");
-        // Declared before the server, which swaps to it, and so dropped after the server.
-        let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room).reason();
-        let swap = swap_file.as_ref().map_err(Clone::clone).and_then(|_| {
-            let cap = self.bench.cap(memory).map(|cap| Cap {
-                may_swap: true,
-                ..cap
-            });
-            let cap = cap.ok_or_else(|| self.bench.caps.clone().err().unwrap_or_default())?;
-            let memcached = self.bench.memcached("swap", room)?;
-            Ok(memcached.with(&SWAPPING).capped(Some(cap)))
+fn at_ratio(
+    run: &mut Run<'_>,
+    name: &str,
+    items: &Items,
+    data: u64,
+    room: u64,
+    one_to: u64,
+    dram: &Contender,
+) -> Result<()> {
+    let memory = (data / one_to).next_multiple_of(1 << 20);
+    let what = format!("{name} 1:{one_to}");
+    let name_of = |contender: &str| format!("{what}, {contender}");
+    // Declared before the server, which swaps to it, and so dropped after the server.
+    let swap_file = SwapFile::new(&run.bench.scratch.path("area.swap"), room).reason();
+    let swap = swap_file.as_ref().map_err(Clone::clone).and_then(|_| {
+        let cap = run.bench.cap(memory).map(|cap| Cap {
+            may_swap: true,
+            ..cap
         });
-        let swap = self.fill(swap, &name_of("swap"), items, Filling::CappedAfter(room));
-        let old = Instant::now() + MEMCACHED_BUMP;
-        let senko = self.bench.on_flash("senko", memory, room);
-        let senko = senko.with(&["-c", "128"]);
-        let senko = self.fill(Ok(senko), &name_of("senko"), items, Filling::Fast);
-        let extstore = self
-            .bench
-            .extstore("extstore", memory, room)
-            .map(|spec| spec.with(&["-o", "ext_item_size=128"]));
-        let rate = Filling::Rate(EXTSTORE_FILL * items.keys as f64 / data as f64);
-        let extstore = self.fill(extstore, &name_of("extstore"), items, rate);
-        self.steps.next(&format!("{what}, warming up"));
-        let [senko, extstore] =
-            [senko, extstore].map(|contender| self.warm_up(contender, items, self.warm_up));
-        thread::sleep(old.saturating_duration_since(Instant::now()));
-        let swap = self.warm_up(swap, items, self.warm_up);
-        for (name, contender) in [("senko", &senko), ("extstore", &extstore), ("swap", &swap)] {
-            if let Ok(server) = contender {
-                self.outcome
-                    .setting(format!("command_{name} {what}"), server.command.clone());
-            }
+        let cap = cap.ok_or_else(|| run.bench.caps.clone().err().unwrap_or_default())?;
+        let memcached = run.bench.memcached("swap", room)?;
+        Ok(memcached.with(&SWAPPING).capped(Some(cap)))
+    });
+    let swap = filled(
+        run,
+        swap,
+        &name_of("swap"),
+        items,
+        Filling::CappedAfter(room),
+    );
+    let old = Instant::now() + MEMCACHED_BUMP;
+    let senko = run.bench.on_flash("senko", memory, room);
+    let senko = senko.with(&["-c", "128"]);
+    let senko = filled(run, Ok(senko), &name_of("senko"), items, Filling::Fast);
+    let extstore = run
+        .bench
+        .extstore("extstore", memory, room)
+        .map(|spec| spec.with(&["-o", "ext_item_size=128"]));
+    let rate = Filling::Rate(EXTSTORE_FILL * items.keys as f64 / data as f64);
+    let extstore = filled(run, extstore, &name_of("extstore"), items, rate);
+    run.next(&format!("{what}, warming up"));
+    let [senko, extstore] =
+        [senko, extstore].map(|contender| warm_up(run, contender, items, run.own));
+    thread::sleep(old.saturating_duration_since(Instant::now()));
+    let swap = warm_up(run, swap, items, run.own);
+    for (name, contender) in [("senko", &senko), ("extstore", &extstore), ("swap", &swap)] {
+        if let Ok(server) = contender {
+            run.outcome
+                .setting(format!("command_{name} {what}"), server.command.clone());
         }
-        self.steps.next(&format!("{what}, in turns"));
-        let contenders: [(&str, &Contender); 4] = [
-            ("senko", &senko),
-            ("dram", dram),
-            ("extstore", &extstore),
-            ("swap", &swap),
-        ];
-        let all = take_turns(
-            self.bench,
-            &contenders,
-            items,
-            &self.load(),
-            &what,
-            self.rounds,
-            self.window,
-        );
-        for series in &all {
-            self.table.row(series.row());
-        }
-        self.report(name, one_to, &all);
-        // In this order: the swapping server must be gone before its swap area.
-        drop((swap, swap_file));
-        Ok(())
     }
+    run.next(&format!("{what}, in turns"));
+    let contenders: [(&str, &Contender); 4] = [
+        ("senko", &senko),
+        ("dram", dram),
+        ("extstore", &extstore),
+        ("swap", &swap),
+    ];
+    let all = run.turns(&contenders, items, &load(), &what);
+    report(run, name, one_to, &all);
+    // In this order: the swapping server must be gone before its swap area.
+    drop((swap, swap_file));
+    Ok(())
+}
 
-    fn report(&mut self, name: &str, one_to: u64, all: &[Series]) {
-        for (contender, series) in CONTENDERS.iter().zip(all) {
-            let hits = series.figure(Window::hits_per_second);
-            self.outcome.put(
-                format!("{name}_1to{one_to}_{contender}_hits_per_second"),
-                hits,
+fn report(run: &mut Run<'_>, name: &str, one_to: u64, all: &[Series]) {
+    for (contender, series) in CONTENDERS.iter().zip(all) {
+        let hits = series.figure(Window::hits_per_second);
+        run.outcome.put(
+            format!("{name}_1to{one_to}_{contender}_hits_per_second"),
+            hits,
+        );
+        run.outcome.put(
+            format!("{name}_1to{one_to}_{contender}_found"),
+            series.figure(Window::found),
+        );
+        if *contender != "senko" {
+            run.outcome.put(
+                format!("{name}_1to{one_to}_over_{contender}"),
+                over(&all[0], series, Window::hits_per_second),
             );
-            self.outcome.put(
-                format!("{name}_1to{one_to}_{contender}_found"),
-                series.figure(Window::found),
-            );
-            if *contender != "senko" {
-                self.outcome.put(
-                    format!("{name}_1to{one_to}_over_{contender}"),
-                    over(&all[0], series, Window::hits_per_second),
-                );
-            }
         }
     }
 }

@@ -37,9 +37,9 @@ use senko_io::PAGE_SIZE;
 use serde_json::json;
 
 use crate::rig::fio::{self, Job, Reads};
-use crate::rig::series::{COLUMNS, Contender, take_turn, take_turns};
-use crate::rig::traffic::{self, us};
-use crate::rig::{Bench, Items, Load, Memtier, Series, Server, Spec, Steps, Window, median, over};
+use crate::rig::series::{Contender, take_turn, take_turns};
+use crate::rig::traffic::us;
+use crate::rig::{self, Bench, Items, Load, Memtier, Series, Server, Spec, Window, median, over};
 use crate::{
     Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table, at_least, at_most, judged,
     untested,
@@ -186,58 +186,40 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let sizes = Sizes::new(bench);
-    let mut run = Run {
-        steps: Steps::new(progress, 24),
-        outcome,
-        table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
-        bench,
-        sizes,
-    };
-    run.settings();
-    let ended = run.pages();
-    run.outcome.part(
-        &[
-            "get_over_fio",
-            "get_over_floor_server",
-            "get_over_extstore",
-            "latency1_over_floor",
-        ],
-        ended,
-    );
-    let ended = run.paper_values();
-    run.outcome.part(&["get4096_over_extstore"], ended);
-    let ended = run.dram();
-    run.outcome.part(
+    let title = "Flash GETs, medians of the rounds";
+    let mut run = Run::new(bench, progress, outcome, (24, title), sizes);
+    settings(&mut run);
+    let keys = [
+        "get_over_fio",
+        "get_over_floor_server",
+        "get_over_extstore",
+        "latency1_over_floor",
+    ];
+    run.part(&keys, pages);
+    run.part(&["get4096_over_extstore"], paper_values);
+    run.part(
         &[
             "dram_cpu_over_memcached",
             "dram_pipelined_cpu_over_memcached",
         ],
-        ended,
+        dram,
     );
-    let ended = run.memtier();
-    run.outcome.part(
+    run.part(
         &[
             "memtier_cpu_over_memcached",
             "memtier_pipelined_cpu_over_memcached",
         ],
-        ended,
+        memtier,
     );
-    let ended = run.small_values();
-    run.outcome.part(
+    run.part(
         &["small50_hits_over_extstore", "small300_hits_over_extstore"],
-        ended,
+        small_values,
     );
-    run.outcome.tables.insert(0, run.table);
+    run.finish_first();
     Ok(())
 }
 
-struct Run<'a> {
-    bench: &'a Bench<'a>,
-    sizes: Sizes,
-    steps: Steps<'a>,
-    outcome: &'a mut Outcome,
-    table: Table,
-}
+type Run<'a> = rig::Run<'a, Sizes>;
 
 /// How fio reads the flash file of a server.
 #[derive(Clone, Copy)]
@@ -250,630 +232,587 @@ struct Look<'a> {
     time: Duration,
 }
 
-impl Run<'_> {
-    fn settings(&mut self) {
-        let sizes = &self.sizes;
-        let outcome = &mut self.outcome;
-        outcome.setting("memory_bytes", sizes.memory);
-        outcome.setting("keys", sizes.keys);
-        outcome.setting("key_bytes", KEY);
-        outcome.setting("page_value_bytes", page_value());
-        outcome.setting("rounds", sizes.rounds);
-        outcome.setting("window_seconds", sizes.window.as_secs_f64());
-        outcome.setting("curve_window_seconds", sizes.curve_window.as_secs_f64());
-        outcome.setting("latency_rounds", LATENCY_ROUNDS);
-        outcome.setting("connections", json!(sizes.connections));
-        outcome.setting("rates", json!(sizes.rates));
-        outcome.setting("fio_depth", DEPTH);
-    }
-
-    /// Starts and fills a contender. An error is the reason why it is missing.
-    fn start(&mut self, spec: Result<Spec, String>, items: &Items, rate: Option<f64>) -> Contender {
-        let spec = spec?;
-        self.steps.next(&format!("filling {}", spec.name));
-        let server = self.bench.start(&spec, self.outcome).reason()?;
-        match rate {
-            None => traffic::fill_fast(self.bench, &server, items).map(drop),
-            rate => traffic::fill(self.bench, &server, items, rate)
-                .and_then(|_| traffic::mend(self.bench, &server, items)),
-        }
-        .reason()?;
-        Ok(server)
-    }
-
-    fn turns(
-        &mut self,
-        contenders: &[(&str, &Contender)],
-        items: &Items,
-        load: &Load,
-        what: &str,
-    ) -> Vec<Series> {
-        let all = take_turns(
-            self.bench,
-            contenders,
-            items,
-            load,
-            what,
-            self.sizes.rounds,
-            self.sizes.window,
-        );
-        for series in &all {
-            self.table.row(series.row());
-        }
-        all
-    }
-
-    /// One page an item: the bars against fio and extstore, the curve, the mixes.
-    fn pages(&mut self) -> Result<()> {
-        let items = Items::fixed(self.sizes.keys, KEY, page_value());
-        let data = self.sizes.keys * PAGE_SIZE as u64;
-        // Half as much again for the items that the mixes overwrite.
-        let room = data / 2 * 3;
-        self.bench.scratch.need(room + room)?;
-        let senko = self.start(
-            Ok(self.bench.on_flash("senko", self.sizes.memory, room)),
-            &items,
-            None,
-        );
-        // First, before the SETs have replaced items.
-        let sendfile = self
-            .bench
-            .sendfile("sendfile", self.sizes.memory, data / 8 * 9);
-        let sendfile = self.start(sendfile, &items, None);
-        self.steps.next("sendfile");
-        let contenders = [("senko", &senko), ("sendfile", &sendfile)];
-        let connections = self.sizes.connections.clone();
-        let many = connections.iter().copied();
-        let beside: Vec<usize> = self.bench.scaled(
-            vec![64],
-            many.filter(|&many| many >= BAR_CONNECTIONS).collect(),
-        );
-        let what = (", beside sendfile", 500);
-        let closed = self.closed_loops(&contenders, &items, &beside, 1, what);
-        self.outcome
-            .put("get_over_sendfile", over_rival(&closed, 1));
-        self.curve(&contenders[1..], &items, &closed, false);
-        drop(sendfile);
-
-        let extstore = self.bench.extstore("extstore", self.sizes.memory, room);
-        let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
-
-        let floor = self.floor(&senko);
-        self.steps.next("closed loops and fio, in turns");
-        let contenders = [
-            ("senko", &senko),
-            ("extstore", &extstore),
-            ("floor", &floor),
-        ];
-        let closed = self.closed_loops(&contenders, &items, &connections, 1, ("", 0));
-        drop(floor);
-        let contenders = [("senko", &senko), ("extstore", &extstore)];
-        let mut reads = closed.iter().flat_map(|one| &one.device.reads);
-        if let (Some(first), Some(last)) = (reads.next(), reads.last()) {
-            self.outcome.probe(first.per_second, last.per_second);
-        }
-        self.bars(&closed);
-        self.compare_files(&senko, &extstore);
-        self.latency_at_one(&senko, &items);
-        self.curve(&contenders, &items, &closed, true);
-
-        self.steps.next("GETs and SETs");
-        for gets in [0.95, 0.5] {
-            let what = format!("{:.0}/{:.0} GET/SET", gets * 100.0, (1.0 - gets) * 100.0);
-            let all = self.turns(
-                &contenders,
-                &items,
-                &Load {
-                    gets,
-                    ..Load::gets(64)
-                },
-                &what,
-            );
-            // A miss is answered fast, so only found or stored items count.
-            let key = format!("mix{:.0}_over_extstore", gets * 100.0);
-            self.outcome
-                .put(&key, over(&all[0], &all[1], Window::done_per_second));
-            for (name, series) in ["senko", "extstore"].into_iter().zip(&all) {
-                let key = format!("mix{:.0}_{name}_found", gets * 100.0);
-                self.outcome.put(&key, series.figure(Window::found));
-            }
-        }
-        Ok(())
-    }
-
-    /// The minimal server, on the pages that senko wrote.
-    fn floor(&mut self, senko: &Contender) -> Contender {
-        let look = Look {
-            server: ("senko", senko),
-            pages: 1,
+impl<'a> Look<'a> {
+    fn new(server: (&'a str, &'a Contender), pages: u64, time: Duration) -> Look<'a> {
+        Look {
+            server,
+            pages,
             depth: DEPTH,
-            time: self.sizes.window,
-        };
-        let (file, span) = self.written_span(&look)?;
-        let of = (file.as_path(), span / PAGE_SIZE as u64);
-        let spec = self.bench.floor("floor", of, page_value())?;
-        spec.start(&self.bench.scratch).reason()
+            time,
+        }
     }
+}
 
-    /// The device's rate on the one file and on the other. Some devices keep a part of their data
-    /// in faster memory (virtual devices in their host's). They may read files of different age at
-    /// different rates, and then the ratio of two servers only compares their files.
-    fn compare_files(&mut self, senko: &Contender, extstore: &Contender) {
-        let mut rates = [Vec::new(), Vec::new()];
-        for _ in 0..self.sizes.rounds {
-            for ((name, server), rates) in [("senko", senko), ("extstore", extstore)]
-                .into_iter()
-                .zip(&mut rates)
-            {
-                let look = Look {
-                    server: (name, server),
-                    pages: 1,
-                    depth: DEPTH,
-                    time: self.sizes.window,
-                };
-                match self.reads_of(look) {
-                    Ok(reads) => rates.push(reads.per_second),
-                    Err(why) => {
-                        self.outcome.miss(FILES, why);
-                        return;
-                    }
+fn settings(run: &mut Run<'_>) {
+    let sizes = &run.own;
+    let outcome = &mut *run.outcome;
+    outcome.setting("memory_bytes", sizes.memory);
+    outcome.setting("keys", sizes.keys);
+    outcome.setting("key_bytes", KEY);
+    outcome.setting("page_value_bytes", page_value());
+    outcome.setting("rounds", sizes.rounds);
+    outcome.setting("window_seconds", sizes.window.as_secs_f64());
+    (run.rounds, run.window) = (sizes.rounds, sizes.window);
+    outcome.setting("curve_window_seconds", sizes.curve_window.as_secs_f64());
+    outcome.setting("latency_rounds", LATENCY_ROUNDS);
+    outcome.setting("connections", json!(sizes.connections));
+    outcome.setting("rates", json!(sizes.rates));
+    outcome.setting("fio_depth", DEPTH);
+}
+
+/// Starts and fills a contender; with a rate as [`rig::Run::contender`] does.
+fn filled(
+    run: &mut Run<'_>,
+    spec: Result<Spec, String>,
+    items: &Items,
+    rate: Option<f64>,
+) -> Contender {
+    if rate.is_some() {
+        return run.contender(spec, items, rate);
+    }
+    let spec = spec?;
+    run.next(&format!("filling {}", spec.name));
+    let server = run.start(&spec).reason()?;
+    run.fill(&server, items).reason()?;
+    Ok(server)
+}
+
+/// One page an item: the bars against fio and extstore, the curve, the mixes.
+fn pages(run: &mut Run<'_>) -> Result<()> {
+    let items = Items::fixed(run.own.keys, KEY, page_value());
+    let data = run.own.keys * PAGE_SIZE as u64;
+    // Half as much again for the items that the mixes overwrite.
+    let room = data / 2 * 3;
+    run.bench.scratch.need(room + room)?;
+    let senko = filled(
+        run,
+        Ok(run.bench.on_flash("senko", run.own.memory, room)),
+        &items,
+        None,
+    );
+    // First, before the SETs have replaced items.
+    let sendfile = run.bench.sendfile("sendfile", run.own.memory, data / 8 * 9);
+    let sendfile = filled(run, sendfile, &items, None);
+    run.next("sendfile");
+    let contenders = [("senko", &senko), ("sendfile", &sendfile)];
+    let connections = run.own.connections.clone();
+    let many = connections.iter().copied();
+    let beside: Vec<usize> = run.scaled(
+        vec![64],
+        many.filter(|&many| many >= BAR_CONNECTIONS).collect(),
+    );
+    let what = (", beside sendfile", 500);
+    let closed = closed_loops(run, &contenders, &items, &beside, 1, what);
+    run.outcome.put("get_over_sendfile", over_rival(&closed, 1));
+    curve(run, &contenders[1..], &items, &closed, false);
+    drop(sendfile);
+
+    let extstore = run.bench.extstore("extstore", run.own.memory, room);
+    let extstore = filled(run, extstore, &items, Some(EXTSTORE_FILL));
+
+    let floor = floor(run, &senko);
+    run.next("closed loops and fio, in turns");
+    let contenders = [
+        ("senko", &senko),
+        ("extstore", &extstore),
+        ("floor", &floor),
+    ];
+    let closed = closed_loops(run, &contenders, &items, &connections, 1, ("", 0));
+    drop(floor);
+    let contenders = [("senko", &senko), ("extstore", &extstore)];
+    let mut reads = closed.iter().flat_map(|one| &one.device.reads);
+    if let (Some(first), Some(last)) = (reads.next(), reads.last()) {
+        run.outcome.probe(first.per_second, last.per_second);
+    }
+    bars(run, &closed);
+    compare_files(run, &senko, &extstore);
+    latency_at_one(run, &senko, &items);
+    curve(run, &contenders, &items, &closed, true);
+
+    run.next("GETs and SETs");
+    for gets in [0.95, 0.5] {
+        let what = format!("{:.0}/{:.0} GET/SET", gets * 100.0, (1.0 - gets) * 100.0);
+        let load = Load {
+            gets,
+            ..Load::gets(64)
+        };
+        let all = run.turns(&contenders, &items, &load, &what);
+        // A miss is answered fast, so only found or stored items count.
+        let key = format!("mix{:.0}_over_extstore", gets * 100.0);
+        run.outcome
+            .put(&key, over(&all[0], &all[1], Window::done_per_second));
+        for (name, series) in ["senko", "extstore"].into_iter().zip(&all) {
+            let key = format!("mix{:.0}_{name}_found", gets * 100.0);
+            run.outcome.put(&key, series.figure(Window::found));
+        }
+    }
+    Ok(())
+}
+
+/// The minimal server, on the pages that senko wrote.
+fn floor(run: &mut Run<'_>, senko: &Contender) -> Contender {
+    let look = Look::new(("senko", senko), 1, run.window);
+    let (file, span) = written_span(run, &look)?;
+    let of = (file.as_path(), span / PAGE_SIZE as u64);
+    let spec = run.bench.floor("floor", of, page_value())?;
+    spec.start(&run.bench.scratch).reason()
+}
+
+/// The device's rate on the one file and on the other. Some devices keep a part of their data
+/// in faster memory (virtual devices in their host's). They may read files of different age at
+/// different rates, and then the ratio of two servers only compares their files.
+fn compare_files(run: &mut Run<'_>, senko: &Contender, extstore: &Contender) {
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..run.rounds {
+        for ((name, server), rates) in [("senko", senko), ("extstore", extstore)]
+            .into_iter()
+            .zip(&mut rates)
+        {
+            let look = Look::new((name, server), 1, run.window);
+            match reads_of(run, look) {
+                Ok(reads) => rates.push(reads.per_second),
+                Err(why) => {
+                    run.outcome.miss(FILES, why);
+                    return;
                 }
             }
         }
-        let [of_senko, of_extstore] = rates;
-        let ratios = of_extstore.iter().zip(&of_senko).map(|(e, s)| e / s);
-        let ratio = median(ratios.collect()).ok_or_else(|| "no round".to_owned());
-        self.outcome.put(FILES, ratio);
     }
+    let [of_senko, of_extstore] = rates;
+    let ratios = of_extstore.iter().zip(&of_senko).map(|(e, s)| e / s);
+    let ratio = median(ratios.collect()).ok_or_else(|| "no round".to_owned());
+    run.outcome.put(FILES, ratio);
+}
 
-    /// Closed loops of some numbers of connections on items of some pages, with the device between
-    /// them. Each window's keys are drawn again, by the round's number.
-    fn closed_loops(
-        &mut self,
-        contenders: &[(&str, &Contender)],
-        items: &Items,
-        connections: &[usize],
-        pages: u64,
-        (what, first_round): (&str, usize),
-    ) -> Vec<Closed> {
-        let new = |&connections: &usize| Closed::new(connections, contenders, what);
-        let mut closed: Vec<Closed> = connections.iter().map(new).collect();
-        let time = self.sizes.window;
-        for round in 0..self.sizes.rounds {
-            for one in &mut closed {
-                let look = Look {
-                    server: contenders[0],
-                    pages,
-                    depth: DEPTH,
-                    time,
-                };
-                self.look_at_device(look, &mut one.device);
-                let load = Load::gets(one.connections).round(first_round + round);
-                take_turn(self.bench, contenders, items, &load, time, &mut one.all);
+/// Closed loops of some numbers of connections on items of some pages, with the device between
+/// them. Each window's keys are drawn again, by the round's number.
+fn closed_loops(
+    run: &mut Run<'_>,
+    contenders: &[(&str, &Contender)],
+    items: &Items,
+    connections: &[usize],
+    pages: u64,
+    (what, first_round): (&str, usize),
+) -> Vec<Closed> {
+    let new = |&connections: &usize| Closed::new(connections, contenders, what);
+    let mut closed: Vec<Closed> = connections.iter().map(new).collect();
+    let time = run.window;
+    for round in 0..run.rounds {
+        for one in &mut closed {
+            let look = Look::new(contenders[0], pages, time);
+            look_at_device(run, look, &mut one.device);
+            let load = Load::gets(one.connections).round(first_round + round);
+            take_turn(run.bench, contenders, items, &load, time, &mut one.all);
+        }
+    }
+    run.rows(closed.iter().flat_map(|one| &one.all));
+    closed
+}
+
+/// The device's own figures, once more, on the written span of a server's flash file.
+fn look_at_device(run: &Run<'_>, look: Look<'_>, device: &mut Device) {
+    if device.trouble.is_some() {
+        return;
+    }
+    let before = run.bench.disk_counts();
+    match reads_of(run, look) {
+        Ok(reads) => {
+            if let (Some(before), Some(after)) = (before, run.bench.disk_counts()) {
+                let reached = after.since(&before).reads as f64;
+                device.reached.push(reached / reads.count as f64);
             }
+            device.reads.push(reads);
         }
-        for series in closed.iter().flat_map(|one| &one.all) {
-            self.table.row(series.row());
-        }
-        closed
+        Err(why) => device.trouble = Some(why),
     }
+}
 
-    /// The device's own figures, once more, on the written span of a server's flash file.
-    fn look_at_device(&self, look: Look<'_>, device: &mut Device) {
-        if device.trouble.is_some() {
-            return;
+fn reads_of(run: &Run<'_>, look: Look<'_>) -> Result<Reads, String> {
+    let (file, span) = written_span(run, &look)?;
+    fio::random_reads(&Job {
+        file: &file,
+        span,
+        block: look.pages * PAGE_SIZE as u64,
+        depth: look.depth,
+        time: look.time,
+        core: run.bench.server_core(),
+    })
+}
+
+/// A server's flash file, and the bytes from its start that hold items.
+fn written_span(run: &Run<'_>, look: &Look<'_>) -> Result<(PathBuf, u64), String> {
+    let (name, server) = look.server;
+    let server = server.as_ref().map_err(Clone::clone)?;
+    let stats = server.stats().reason()?;
+    match written(&stats) {
+        Some((bytes, kind)) if bytes > 0.0 => {
+            let file = run.bench.scratch.path(&format!("{name}.{kind}"));
+            let most = run.own.keys * look.pages * PAGE_SIZE as u64;
+            // Extstore writes one of its pages after the other, each whole.
+            Ok((file, (bytes as u64).min(most)))
         }
-        let before = self.bench.disk_counts();
-        match self.reads_of(look) {
-            Ok(reads) => {
-                if let (Some(before), Some(after)) = (before, self.bench.disk_counts()) {
-                    let reached = after.since(&before).reads as f64;
-                    device.reached.push(reached / reads.count as f64);
-                }
-                device.reads.push(reads);
-            }
-            Err(why) => device.trouble = Some(why),
-        }
+        _ => Err(format!("{name} wrote nothing to flash")),
     }
+}
 
-    fn reads_of(&self, look: Look<'_>) -> Result<Reads, String> {
-        let (file, span) = self.written_span(&look)?;
-        fio::random_reads(&Job {
-            file: &file,
-            span,
-            block: look.pages * PAGE_SIZE as u64,
-            depth: look.depth,
-            time: look.time,
-            core: self.bench.server_core(),
-        })
+fn bars(run: &mut Run<'_>, all: &[Closed]) {
+    let from = all
+        .iter()
+        .position(|closed| closed.connections >= BAR_CONNECTIONS);
+    let closed = &all[from.unwrap_or(all.len())..];
+    let over_device = |contender, of| over_device(closed, contender, of);
+    run.outcome.put("get_over_fio", over_device(0, FLASH));
+    // A server can't be further ahead of extstore than the device is.
+    run.outcome.put("extstore_over_fio", over_device(1, FLASH));
+    run.outcome.put(
+        "get_and_dram_hits_over_fio",
+        over_device(0, Window::hits_per_second),
+    );
+    run.outcome.put("get_over_extstore", over_rival(closed, 1));
+    // The minimal server, at the same number of connections as the device.
+    let last = &closed[closed.len().saturating_sub(1)..];
+    run.outcome
+        .put("get_over_floor_server", over_rival(last, 2));
+    run.outcome
+        .put("floor_server_over_fio", over_device(2, FLASH));
+    let most = closed.last().map(|one| one.connections);
+    for one in all.iter().filter(|one| Some(one.connections) != most) {
+        let at = |what| format!("{what}_at_{}", one.connections);
+        run.outcome
+            .put(at("get_over_fio"), one.over_device(0, FLASH));
+        let over_extstore = over_rival(std::slice::from_ref(one), 1);
+        run.outcome.put(at("get_over_extstore"), over_extstore);
     }
-
-    /// A server's flash file, and the bytes from its start that hold items.
-    fn written_span(&self, look: &Look<'_>) -> Result<(PathBuf, u64), String> {
-        let (name, server) = look.server;
-        let server = server.as_ref().map_err(Clone::clone)?;
-        let stats = server.stats().reason()?;
-        match written(&stats) {
-            Some((bytes, kind)) if bytes > 0.0 => {
-                let file = self.bench.scratch.path(&format!("{name}.{kind}"));
-                let most = self.sizes.keys * look.pages * PAGE_SIZE as u64;
-                // Extstore writes one of its pages after the other, each whole.
-                Ok((file, (bytes as u64).min(most)))
-            }
-            _ => Err(format!("{name} wrote nothing to flash")),
-        }
+    let best = |of: usize| largest(closed.iter().map(|one| one.all[of].figure(FLASH)));
+    run.outcome.put("flash_gets_per_second", best(0));
+    run.outcome.put("extstore_flash_gets_per_second", best(1));
+    let mut device = Device::default();
+    for one in all {
+        device.reads.extend(&one.device.reads);
+        device.reached.extend(&one.device.reached);
+        device.trouble = device.trouble.or(one.device.trouble.clone());
     }
+    run.outcome.put(
+        "fio_reads_per_second",
+        device.figure(|reads| reads.per_second),
+    );
+    run.outcome
+        .put("fio_cpu_us_per_read", device.figure(|reads| reads.cpu_us));
+    let no_counts = "the kernel's disk statistics are not available";
+    run.outcome.put(
+        "fio_reads_that_reached_the_device",
+        median(device.reached).ok_or_else(|| format!("{no_counts}, or fio was not run")),
+    );
+    let windows = closed.iter().flat_map(|closed| &closed.all[0].windows);
+    let reads = windows.map(|window| window.disk_reads_per(window.flash_hits()));
+    run.outcome.put(
+        "device_reads_per_flash_get",
+        median(reads.collect()).ok_or_else(|| no_counts.to_owned()),
+    );
+}
 
-    fn bars(&mut self, all: &[Closed]) {
-        let from = all
-            .iter()
-            .position(|closed| closed.connections >= BAR_CONNECTIONS);
-        let closed = &all[from.unwrap_or(all.len())..];
-        let over_device = |contender, of| over_device(closed, contender, of);
-        self.outcome.put("get_over_fio", over_device(0, FLASH));
-        // A server can't be further ahead of extstore than the device is.
-        self.outcome.put("extstore_over_fio", over_device(1, FLASH));
-        self.outcome.put(
-            "get_and_dram_hits_over_fio",
-            over_device(0, Window::hits_per_second),
-        );
-        self.outcome.put("get_over_extstore", over_rival(closed, 1));
-        // The minimal server, at the same number of connections as the device.
-        let last = &closed[closed.len().saturating_sub(1)..];
-        self.outcome
-            .put("get_over_floor_server", over_rival(last, 2));
-        self.outcome
-            .put("floor_server_over_fio", over_device(2, FLASH));
-        let most = closed.last().map(|one| one.connections);
-        for one in all.iter().filter(|one| Some(one.connections) != most) {
-            let at = |what| format!("{what}_at_{}", one.connections);
-            self.outcome
-                .put(at("get_over_fio"), one.over_device(0, FLASH));
-            let over_extstore = over_rival(std::slice::from_ref(one), 1);
-            self.outcome.put(at("get_over_extstore"), over_extstore);
-        }
-        let best = |of: usize| largest(closed.iter().map(|one| one.all[of].figure(FLASH)));
-        self.outcome.put("flash_gets_per_second", best(0));
-        self.outcome.put("extstore_flash_gets_per_second", best(1));
-        let mut device = Device::default();
-        for one in all {
-            device.reads.extend(&one.device.reads);
-            device.reached.extend(&one.device.reached);
-            device.trouble = device.trouble.or(one.device.trouble.clone());
-        }
-        self.outcome.put(
-            "fio_reads_per_second",
-            device.figure(|reads| reads.per_second),
-        );
-        self.outcome
-            .put("fio_cpu_us_per_read", device.figure(|reads| reads.cpu_us));
-        let no_counts = "the kernel's disk statistics are not available";
-        self.outcome.put(
-            "fio_reads_that_reached_the_device",
-            median(device.reached).ok_or_else(|| format!("{no_counts}, or fio was not run")),
-        );
-        let windows = closed.iter().flat_map(|closed| &closed.all[0].windows);
-        let reads = windows.map(|window| window.disk_reads_per(window.flash_hits()));
-        self.outcome.put(
-            "device_reads_per_flash_get",
-            median(reads.collect()).ok_or_else(|| no_counts.to_owned()),
-        );
-    }
-
-    /// The mean latency of a single flash GET, divided by the device's and by a DRAM hit's, in each
-    /// round.
-    fn latency_at_one(&mut self, senko: &Contender, items: &Items) {
-        // The same values, few enough to stay in DRAM.
-        let few = Items {
-            keys: 1000,
-            ..items.clone()
+/// The mean latency of a single flash GET, divided by the device's and by a DRAM hit's, in each
+/// round.
+fn latency_at_one(run: &mut Run<'_>, senko: &Contender, items: &Items) {
+    // The same values, few enough to stay in DRAM.
+    let few = Items {
+        keys: 1000,
+        ..items.clone()
+    };
+    let dram = run.bench.senko("senko-dram", run.own.memory).dram_only();
+    let dram = filled(run, Ok(dram), &few, None);
+    run.next("one connection, the device and DRAM, in turns");
+    let time = run.window.min(LATENCY_WINDOW);
+    let mut device = Device::default();
+    let (flash, hit) = ([("senko", senko)], [("senko-dram", &dram)]);
+    let mut flash_series = Series::of(&flash, "1 connection, beside DRAM");
+    let mut hit_series = Series::of(&hit, "1 connection");
+    for round in 0..LATENCY_ROUNDS {
+        // Other keys than the closed loop of one connection.
+        let load = Load::gets(1).round(1000 + round);
+        let look = Look {
+            server: flash[0],
+            pages: 1,
+            depth: 1,
+            time,
         };
-        let dram = self
+        look_at_device(run, look, &mut device);
+        take_turn(run.bench, &flash, items, &load, time, &mut flash_series);
+        take_turn(run.bench, &hit, &few, &load, time, &mut hit_series);
+    }
+    run.rows([&flash_series[0], &hit_series[0]]);
+    let latencies = |(flash, hit): (&Window, &Window)| {
+        let hit = hit.step.get.mean() / 1e3;
+        // Some of the GETs were hits in DRAM: their share of the mean is subtracted.
+        let share = flash.flash_hits() / flash.step.counts.hits as f64;
+        let flash = (flash.step.get.mean() / 1e3 - (1.0 - share) * hit) / share;
+        (flash, hit)
+    };
+    let windows = flash_series[0].windows.iter().zip(&hit_series[0].windows);
+    let rounds: Vec<(f64, f64)> = windows.map(latencies).collect();
+    let why = || {
+        let troubles = [&flash_series[0].trouble, &hit_series[0].trouble];
+        let trouble = troubles.into_iter().flatten().next().cloned();
+        trouble.unwrap_or_else(|| device.why())
+    };
+    let figure = |numbers: Vec<f64>| median(numbers).ok_or_else(why);
+    let flash = figure(rounds.iter().map(|(flash, _)| *flash).collect());
+    let hit = figure(rounds.iter().map(|(_, hit)| *hit).collect());
+    let over_floor = device.reads.iter().zip(&rounds);
+    let over_floor = figure(
+        over_floor
+            .map(|(read, (flash, hit))| flash / (read.mean_us + hit))
+            .collect(),
+    );
+    run.outcome.put("flash_get_mean_us", flash);
+    run.outcome.put("dram_hit_mean_us", hit);
+    run.outcome
+        .put("fio_depth1_mean_us", device.figure(|read| read.mean_us));
+    run.outcome.put("latency1_over_floor", over_floor);
+}
+
+/// Latency at fixed rates, with a server all in DRAM beside it if requested (figure 9). The
+/// last of `closed` are the contenders, in this order.
+fn curve(
+    run: &mut Run<'_>,
+    contenders: &[(&str, &Contender)],
+    items: &Items,
+    closed: &[Closed],
+    beside_dram: bool,
+) {
+    let few = Items {
+        keys: run.own.dram_keys.min(items.keys),
+        ..items.clone()
+    };
+    let memory = few.keys * 3 * PAGE_SIZE as u64 / 2 + (64 << 20);
+    let dram =
+        beside_dram.then(|| filled(run, run.bench.memcached("memcached", memory), &few, None));
+    run.next("fixed rates");
+    let mut table = Table::titled(
+        "Latency of GETs at fixed rates (open loop, 64 connections), from when each was due",
+    );
+    // The means of each contender at its lowest rate, and those at its highest over them.
+    let mut first: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut last: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for rate in run.own.rates.clone() {
+        let load = Load {
+            rate: Some(rate),
+            ..Load::gets(64)
+        };
+        let turns = |name: &str, contender: &Contender, items: &Items| {
+            let (contenders, time) = ([(name, contender)], run.own.curve_window);
+            take_turns(run.bench, &contenders, items, &load, "", CURVE_ROUNDS, time)
+        };
+        let mut all = Vec::new();
+        for (number, &(name, contender)) in contenders.iter().enumerate() {
+            let peak = closed
+                .iter()
+                .filter_map(|closed| {
+                    let first = closed.all.len() - contenders.len();
+                    closed.all[first + number].figure(Window::rate).ok()
+                })
+                .fold(0.0, f64::max);
+            if rate <= peak * 0.95 {
+                all.extend(turns(name, contender, items));
+            }
+        }
+        if let Some(dram) = &dram {
+            all.extend(turns("memcached in DRAM", dram, &few));
+        }
+        for series in all.iter().filter(|series| !series.windows.is_empty()) {
+            let mean = |window: &Window| window.step.get.mean() / 1e3;
+            let tail = |share: f64| move |window: &Window| us(&window.step.get, share);
+            let cell = |of: &dyn Fn(&Window) -> f64, digits: usize| {
+                format!("{:.digits$}", series.figure(of).unwrap_or(f64::NAN))
+            };
+            table.add([
+                ("contender", series.contender.clone()),
+                ("asked/s", format!("{rate:.0}")),
+                ("answered/s", cell(&Window::rate, 0)),
+                ("mean us", cell(&mean, 0)),
+                ("p50 us", cell(&tail(0.5), 0)),
+                ("p99 us", cell(&tail(0.99), 0)),
+                ("p99.9 us", cell(&tail(0.999), 0)),
+                ("server %", cell(&Window::server_percent, 1)),
+                (
+                    "load's own p99 us",
+                    cell(&|window| us(&window.step.late, 0.99), 0),
+                ),
+            ]);
+            let name = series.contender.split(' ').next().unwrap_or_default();
+            let outcome = &mut run.outcome;
+            let means: Vec<f64> = series.windows.iter().map(mean).collect();
+            outcome.rounds(format!("{name}_mean_us_at_{rate:.0}"), means.clone());
+            let key = format!("{name}_p99_us_at_{rate:.0}");
+            outcome.put(&key, series.figure(tail(0.99)));
+            let low = first
+                .entry(name.to_owned())
+                .or_insert_with(|| means.clone());
+            let over_low = means.iter().zip(&*low).map(|(high, low)| high / low);
+            last.insert(name.to_owned(), over_low.collect());
+            let in_dram = all.last().filter(|_| dram.is_some() && name != "memcached");
+            if let Some(in_dram) = in_dram {
+                let over_dram = over(series, in_dram, mean);
+                if *low == means {
+                    let key = format!("{name}_mean_over_dram_at_low_rate");
+                    outcome.put(&key, over_dram.clone());
+                }
+                outcome.put(format!("{name}_mean_over_dram_at_{rate:.0}"), over_dram);
+            }
+        }
+    }
+    for (name, ratios) in last.into_iter().filter(|_| beside_dram) {
+        run.outcome
+            .rounds(format!("{name}_mean_high_over_low_rate"), ratios);
+    }
+    run.outcome.tables.push(table);
+}
+
+fn paper_values(run: &mut Run<'_>) -> Result<()> {
+    let (keys, memory) = run.own.paper;
+    let items = Items::fixed(keys, KEY, 4096);
+    let data = keys * 2 * PAGE_SIZE as u64;
+    run.bench.scratch.need(data / 8 * (9 + 6))?;
+    let senko = filled(
+        run,
+        Ok(run.bench.on_flash("senko-4096", memory, data / 8 * 9)),
+        &items,
+        None,
+    );
+    let extstore = run.bench.extstore("extstore-4096", memory, data / 4 * 3);
+    let extstore = filled(run, extstore, &items, Some(EXTSTORE_FILL));
+    run.next("values of 4,096 bytes");
+    let contenders = [("senko-4096", &senko), ("extstore-4096", &extstore)];
+    let closed = closed_loops(run, &contenders, &items, &[64, 256], 2, ("", 0));
+    // As with one page, extstore's share of the device is the limit.
+    for (key, contender) in [("get4096_over_fio_8k", 0), ("extstore4096_over_fio_8k", 1)] {
+        run.outcome.put(key, over_device(&closed, contender, FLASH));
+    }
+    run.outcome
+        .put("get4096_over_extstore", over_rival(&closed, 1));
+    Ok(())
+}
+
+/// Processor time of a GET, all in DRAM.
+fn dram(run: &mut Run<'_>) -> Result<()> {
+    let items = Items::fixed(run.own.dram_keys, KEY, 1000);
+    let memory = items.keys * 3 * 1024 / 2 + (64 << 20);
+    let senko = filled(
+        run,
+        Ok(run.bench.senko("senko-1000", memory).dram_only()),
+        &items,
+        None,
+    );
+    let memcached = run.bench.memcached("memcached-1000", memory);
+    // Large pages, as senko takes them.
+    let memcached = memcached.map(|spec| spec.with(&["-L"]));
+    let memcached = filled(run, memcached, &items, None);
+    run.next("all in DRAM");
+    for (key, pipeline) in [
+        ("dram_cpu_over_memcached", 1),
+        ("dram_pipelined_cpu_over_memcached", 16),
+    ] {
+        let load = Load {
+            pipeline,
+            ..Load::gets(64)
+        };
+        let what = format!("64 connections, {pipeline} under way");
+        let all = run.turns(
+            &[("senko-1000", &senko), ("memcached-1000", &memcached)],
+            &items,
+            &load,
+            &what,
+        );
+        run.outcome
+            .put(key, over(&all[0], &all[1], Window::server_us));
+    }
+    Ok(())
+}
+
+/// The same by a generator that is not ours.
+fn memtier(run: &mut Run<'_>) -> Result<()> {
+    const LOADS: [(&str, usize, usize); 4] = [
+        ("memtier_cpu_over_memcached", 64, 1),
+        ("memtier_pipelined_cpu_over_memcached", 64, 16),
+        ("memtier8_cpu_over_memcached", 8, 1),
+        ("memtier256_cpu_over_memcached", 256, 1),
+    ];
+    run.next("all in DRAM, by memtier");
+    let memtier = Memtier {
+        program: &run.bench.options.memtier,
+        core: run.bench.load_core(),
+        keys: run.own.dram_keys,
+        value: 1000,
+    };
+    let memory = memtier.keys * 3 * 1024 / 2 + (64 << 20);
+    let rival = run.bench.memcached("memcached-memtier", memory);
+    let senko = run.bench.senko("senko-memtier", memory).dram_only();
+    let start = |spec: Result<Spec, String>| {
+        let server = spec
+            .map_err(|why| anyhow!(why))?
+            .start(&run.bench.scratch)?;
+        memtier.fill(&server)?;
+        Ok::<Server, anyhow::Error>(server)
+    };
+    // Large pages, as senko takes them.
+    let rival = start(rival.map(|spec| spec.with(&["-L"])))?;
+    let senko = start(Ok(senko))?;
+    let mut table = Table::new(
+        "GETs from DRAM by memtier, processor us of each, medians",
+        &["connections", "under way", "senko", "memcached"],
+    );
+    for (key, connections, pipeline) in LOADS {
+        let mut us = (Vec::new(), Vec::new());
+        for _ in 0..run.rounds {
+            for (server, us) in [(&senko, &mut us.0), (&rival, &mut us.1)] {
+                us.push(memtier.gets(server, (connections, pipeline), run.own.gets)?);
+            }
+        }
+        let ratios = us.0.iter().zip(&us.1).map(|(ours, theirs)| ours / theirs);
+        run.outcome.rounds(key, ratios.collect());
+        let middle = |us| median(us).map_or("-".to_owned(), |us| format!("{us:.2}"));
+        let load = [connections.to_string(), pipeline.to_string()];
+        table.row([load, [middle(us.0), middle(us.1)]].concat());
+    }
+    run.outcome.tables.push(table);
+    Ok(())
+}
+
+fn small_values(run: &mut Run<'_>) -> Result<()> {
+    for (value, keys, memory) in run.own.small {
+        let items = Items::fixed(keys, KEY, value);
+        let data = keys * Footprint::record_bytes(KEY, value as u32);
+        run.bench.scratch.need(data / 2 * (3 + 4))?;
+        let (one, two) = (format!("senko-{value}"), format!("extstore-{value}"));
+        let senko = filled(
+            run,
+            Ok(run.bench.on_flash(&one, memory, data / 2 * 3)),
+            &items,
+            None,
+        );
+        let spec = run
             .bench
-            .senko("senko-dram", self.sizes.memory)
-            .dram_only();
-        let dram = self.start(Ok(dram), &few, None);
-        self.steps
-            .next("one connection, the device and DRAM, in turns");
-        let time = self.sizes.window.min(LATENCY_WINDOW);
-        let mut device = Device::default();
-        let (flash, hit) = ([("senko", senko)], [("senko-dram", &dram)]);
-        let mut flash_series = Series::of(&flash, "1 connection, beside DRAM");
-        let mut hit_series = Series::of(&hit, "1 connection");
-        for round in 0..LATENCY_ROUNDS {
-            // Other keys than the closed loop of one connection.
-            let load = Load::gets(1).round(1000 + round);
-            let look = Look {
-                server: flash[0],
-                pages: 1,
-                depth: 1,
-                time,
-            };
-            self.look_at_device(look, &mut device);
-            take_turn(self.bench, &flash, items, &load, time, &mut flash_series);
-            take_turn(self.bench, &hit, &few, &load, time, &mut hit_series);
-        }
-        self.table.row(flash_series[0].row());
-        self.table.row(hit_series[0].row());
-        let latencies = |(flash, hit): (&Window, &Window)| {
-            let hit = hit.step.get.mean() / 1e3;
-            // Some of the GETs were hits in DRAM: their share of the mean is subtracted.
-            let share = flash.flash_hits() / flash.step.counts.hits as f64;
-            let flash = (flash.step.get.mean() / 1e3 - (1.0 - share) * hit) / share;
-            (flash, hit)
-        };
-        let windows = flash_series[0].windows.iter().zip(&hit_series[0].windows);
-        let rounds: Vec<(f64, f64)> = windows.map(latencies).collect();
-        let why = || {
-            let troubles = [&flash_series[0].trouble, &hit_series[0].trouble];
-            let trouble = troubles.into_iter().flatten().next().cloned();
-            trouble.unwrap_or_else(|| device.why())
-        };
-        let figure = |numbers: Vec<f64>| median(numbers).ok_or_else(why);
-        let flash = figure(rounds.iter().map(|(flash, _)| *flash).collect());
-        let hit = figure(rounds.iter().map(|(_, hit)| *hit).collect());
-        let over_floor = device.reads.iter().zip(&rounds);
-        let over_floor = figure(
-            over_floor
-                .map(|(read, (flash, hit))| flash / (read.mean_us + hit))
-                .collect(),
-        );
-        self.outcome.put("flash_get_mean_us", flash);
-        self.outcome.put("dram_hit_mean_us", hit);
-        self.outcome
-            .put("fio_depth1_mean_us", device.figure(|read| read.mean_us));
-        self.outcome.put("latency1_over_floor", over_floor);
-    }
-
-    /// Latency at fixed rates, with a server all in DRAM beside it if requested (figure 9). The
-    /// last of `closed` are the contenders, in this order.
-    fn curve(
-        &mut self,
-        contenders: &[(&str, &Contender)],
-        items: &Items,
-        closed: &[Closed],
-        beside_dram: bool,
-    ) {
-        let few = Items {
-            keys: self.sizes.dram_keys.min(items.keys),
-            ..items.clone()
-        };
-        let memory = few.keys * 3 * PAGE_SIZE as u64 / 2 + (64 << 20);
-        let dram =
-            beside_dram.then(|| self.start(self.bench.memcached("memcached", memory), &few, None));
-        self.steps.next("fixed rates");
-        let mut table = Table::titled(
-            "Latency of GETs at fixed rates (open loop, 64 connections), from when each was due",
-        );
-        // The means of each contender at its lowest rate, and those at its highest over them.
-        let mut first: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-        let mut last: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-        for rate in self.sizes.rates.clone() {
-            let load = Load {
-                rate: Some(rate),
-                ..Load::gets(64)
-            };
-            let turns = |name: &str, contender: &Contender, items: &Items| {
-                let (rounds, time) = (CURVE_ROUNDS, self.sizes.curve_window);
-                take_turns(
-                    self.bench,
-                    &[(name, contender)],
-                    items,
-                    &load,
-                    "",
-                    rounds,
-                    time,
-                )
-            };
-            let mut all = Vec::new();
-            for (number, &(name, contender)) in contenders.iter().enumerate() {
-                let peak = closed
-                    .iter()
-                    .filter_map(|closed| {
-                        let first = closed.all.len() - contenders.len();
-                        closed.all[first + number].figure(Window::rate).ok()
-                    })
-                    .fold(0.0, f64::max);
-                if rate <= peak * 0.95 {
-                    all.extend(turns(name, contender, items));
-                }
-            }
-            if let Some(dram) = &dram {
-                all.extend(turns("memcached in DRAM", dram, &few));
-            }
-            for series in all.iter().filter(|series| !series.windows.is_empty()) {
-                let mean = |window: &Window| window.step.get.mean() / 1e3;
-                let tail = |share: f64| move |window: &Window| us(&window.step.get, share);
-                let cell = |of: &dyn Fn(&Window) -> f64, digits: usize| {
-                    format!("{:.digits$}", series.figure(of).unwrap_or(f64::NAN))
-                };
-                table.add([
-                    ("contender", series.contender.clone()),
-                    ("asked/s", format!("{rate:.0}")),
-                    ("answered/s", cell(&Window::rate, 0)),
-                    ("mean us", cell(&mean, 0)),
-                    ("p50 us", cell(&tail(0.5), 0)),
-                    ("p99 us", cell(&tail(0.99), 0)),
-                    ("p99.9 us", cell(&tail(0.999), 0)),
-                    ("server %", cell(&Window::server_percent, 1)),
-                    (
-                        "load's own p99 us",
-                        cell(&|window| us(&window.step.late, 0.99), 0),
-                    ),
-                ]);
-                let name = series.contender.split(' ').next().unwrap_or_default();
-                let outcome = &mut self.outcome;
-                let means: Vec<f64> = series.windows.iter().map(mean).collect();
-                outcome.rounds(format!("{name}_mean_us_at_{rate:.0}"), means.clone());
-                let key = format!("{name}_p99_us_at_{rate:.0}");
-                outcome.put(&key, series.figure(tail(0.99)));
-                let low = first
-                    .entry(name.to_owned())
-                    .or_insert_with(|| means.clone());
-                let over_low = means.iter().zip(&*low).map(|(high, low)| high / low);
-                last.insert(name.to_owned(), over_low.collect());
-                let in_dram = all.last().filter(|_| dram.is_some() && name != "memcached");
-                if let Some(in_dram) = in_dram {
-                    let over_dram = over(series, in_dram, mean);
-                    if *low == means {
-                        let key = format!("{name}_mean_over_dram_at_low_rate");
-                        outcome.put(&key, over_dram.clone());
-                    }
-                    outcome.put(format!("{name}_mean_over_dram_at_{rate:.0}"), over_dram);
-                }
-            }
-        }
-        for (name, ratios) in last.into_iter().filter(|_| beside_dram) {
-            self.outcome
-                .rounds(format!("{name}_mean_high_over_low_rate"), ratios);
-        }
-        self.outcome.tables.push(table);
-    }
-
-    fn paper_values(&mut self) -> Result<()> {
-        let (keys, memory) = self.sizes.paper;
-        let items = Items::fixed(keys, KEY, 4096);
-        let data = keys * 2 * PAGE_SIZE as u64;
-        self.bench.scratch.need(data / 8 * (9 + 6))?;
-        let senko = self.start(
-            Ok(self.bench.on_flash("senko-4096", memory, data / 8 * 9)),
+            .extstore(&two, memory, (data * 2).max(256 << 20))
+            .map(|spec| spec.with(&["-o", "ext_item_size=32"]));
+        let extstore = filled(run, spec, &items, None);
+        run.next(&format!("values of {value} bytes"));
+        let all = run.turns(
+            &[(&one, &senko), (&two, &extstore)],
             &items,
-            None,
+            &Load::gets(64),
+            "64 connections",
         );
-        let extstore = self.bench.extstore("extstore-4096", memory, data / 4 * 3);
-        let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
-        self.steps.next("values of 4,096 bytes");
-        let contenders = [("senko-4096", &senko), ("extstore-4096", &extstore)];
-        let closed = self.closed_loops(&contenders, &items, &[64, 256], 2, ("", 0));
-        // As with one page, extstore's share of the device is the limit.
-        for (key, contender) in [("get4096_over_fio_8k", 0), ("extstore4096_over_fio_8k", 1)] {
-            self.outcome
-                .put(key, over_device(&closed, contender, FLASH));
-        }
-        self.outcome
-            .put("get4096_over_extstore", over_rival(&closed, 1));
-        Ok(())
-    }
-
-    /// Processor time of a GET, all in DRAM.
-    fn dram(&mut self) -> Result<()> {
-        let items = Items::fixed(self.sizes.dram_keys, KEY, 1000);
-        let memory = items.keys * 3 * 1024 / 2 + (64 << 20);
-        let senko = self.start(
-            Ok(self.bench.senko("senko-1000", memory).dram_only()),
-            &items,
-            None,
+        let key = format!("small{value}_hits_over_extstore");
+        run.outcome
+            .put(&key, over(&all[0], &all[1], Window::hits_per_second));
+        run.outcome
+            .put(format!("small{value}_found"), all[0].figure(Window::found));
+        run.outcome.put(
+            format!("small{value}_found_by_extstore"),
+            all[1].figure(Window::found),
         );
-        let memcached = self.bench.memcached("memcached-1000", memory);
-        // Large pages, as senko takes them.
-        let memcached = memcached.map(|spec| spec.with(&["-L"]));
-        let memcached = self.start(memcached, &items, None);
-        self.steps.next("all in DRAM");
-        for (key, pipeline) in [
-            ("dram_cpu_over_memcached", 1),
-            ("dram_pipelined_cpu_over_memcached", 16),
-        ] {
-            let load = Load {
-                pipeline,
-                ..Load::gets(64)
-            };
-            let what = format!("64 connections, {pipeline} under way");
-            let all = self.turns(
-                &[("senko-1000", &senko), ("memcached-1000", &memcached)],
-                &items,
-                &load,
-                &what,
-            );
-            self.outcome
-                .put(key, over(&all[0], &all[1], Window::server_us));
-        }
-        Ok(())
     }
-
-    /// The same by a generator that is not ours.
-    fn memtier(&mut self) -> Result<()> {
-        const LOADS: [(&str, usize, usize); 4] = [
-            ("memtier_cpu_over_memcached", 64, 1),
-            ("memtier_pipelined_cpu_over_memcached", 64, 16),
-            ("memtier8_cpu_over_memcached", 8, 1),
-            ("memtier256_cpu_over_memcached", 256, 1),
-        ];
-        self.steps.next("all in DRAM, by memtier");
-        let memtier = Memtier {
-            program: &self.bench.options.memtier,
-            core: self.bench.load_core(),
-            keys: self.sizes.dram_keys,
-            value: 1000,
-        };
-        let memory = memtier.keys * 3 * 1024 / 2 + (64 << 20);
-        let rival = self.bench.memcached("memcached-memtier", memory);
-        let senko = self.bench.senko("senko-memtier", memory).dram_only();
-        let start = |spec: Result<Spec, String>| {
-            let server = spec
-                .map_err(|why| anyhow!(why))?
-                .start(&self.bench.scratch)?;
-            memtier.fill(&server)?;
-            Ok::<Server, anyhow::Error>(server)
-        };
-        // Large pages, as senko takes them.
-        let rival = start(rival.map(|spec| spec.with(&["-L"])))?;
-        let senko = start(Ok(senko))?;
-        let mut table = Table::new(
-            "GETs from DRAM by memtier, processor us of each, medians",
-            &["connections", "under way", "senko", "memcached"],
-        );
-        for (key, connections, pipeline) in LOADS {
-            let mut us = (Vec::new(), Vec::new());
-            for _ in 0..self.sizes.rounds {
-                for (server, us) in [(&senko, &mut us.0), (&rival, &mut us.1)] {
-                    us.push(memtier.gets(server, (connections, pipeline), self.sizes.gets)?);
-                }
-            }
-            let ratios = us.0.iter().zip(&us.1).map(|(ours, theirs)| ours / theirs);
-            self.outcome.rounds(key, ratios.collect());
-            let middle = |us| median(us).map_or("-".to_owned(), |us| format!("{us:.2}"));
-            let load = [connections.to_string(), pipeline.to_string()];
-            table.row([load, [middle(us.0), middle(us.1)]].concat());
-        }
-        self.outcome.tables.push(table);
-        Ok(())
-    }
-
-    fn small_values(&mut self) -> Result<()> {
-        for (value, keys, memory) in self.sizes.small {
-            let items = Items::fixed(keys, KEY, value);
-            let data = keys * Footprint::record_bytes(KEY, value as u32);
-            self.bench.scratch.need(data / 2 * (3 + 4))?;
-            let (one, two) = (format!("senko-{value}"), format!("extstore-{value}"));
-            let senko = self.start(
-                Ok(self.bench.on_flash(&one, memory, data / 2 * 3)),
-                &items,
-                None,
-            );
-            let spec = self
-                .bench
-                .extstore(&two, memory, (data * 2).max(256 << 20))
-                .map(|spec| spec.with(&["-o", "ext_item_size=32"]));
-            let extstore = self.start(spec, &items, None);
-            self.steps.next(&format!("values of {value} bytes"));
-            let all = self.turns(
-                &[(&one, &senko), (&two, &extstore)],
-                &items,
-                &Load::gets(64),
-                "64 connections",
-            );
-            let key = format!("small{value}_hits_over_extstore");
-            self.outcome
-                .put(&key, over(&all[0], &all[1], Window::hits_per_second));
-            self.outcome
-                .put(format!("small{value}_found"), all[0].figure(Window::found));
-            self.outcome.put(
-                format!("small{value}_found_by_extstore"),
-                all[1].figure(Window::found),
-            );
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]

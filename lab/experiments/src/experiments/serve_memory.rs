@@ -29,10 +29,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use senko_workload::{KeySpace, Popularity};
 
-use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::wire::Client;
-use crate::rig::{Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, process};
+use crate::rig::{Bench, Figure, Items, Load, Run, Server, Window, process};
 use crate::{
     Bar, Experiment, Measure, Outcome, Paper, Progress, Table, at_least, at_most, judged, untested,
 };
@@ -111,42 +110,27 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
-    let mut run = Run {
+    let mut run = Run::new(
         bench,
-        steps: Steps::new(progress, 11 + FILLS.len() as u64),
+        progress,
         outcome,
-        table: Table::new("Windows", &COLUMNS),
-    };
-    let ended = run.bytes_per_item();
-    run.outcome.part(&["dram_bytes_per_flash_item"], ended);
-    let ended = run.bytes_over_payload();
-    run.outcome.part(&["dram_bytes_over_payload"], ended);
-    let ended = run.beside_extstore();
-    let keys = KEYS.map(|key| format!("key{key}_dram_freed_percent"));
-    run.outcome
-        .part(&keys.each_ref().map(String::as_str), ended);
-    let ended = run.page_fill();
-    run.outcome.part(&["page_fill"], ended);
-    let ended = run.reads();
-    run.outcome.part(
-        &[
-            "reads_per_flash_hit",
-            "reads_per_miss_or_overwrite",
-            "reads_per_delete_or_touch",
-        ],
-        ended,
+        (11 + FILLS.len() as u64, "Windows"),
+        (),
     );
-    let ended = run.burst();
-    run.outcome.part(&["rss_over_cap"], ended);
-    run.outcome.tables.push(run.table);
+    run.part(&["dram_bytes_per_flash_item"], bytes_per_item);
+    run.part(&["dram_bytes_over_payload"], bytes_over_payload);
+    let keys = KEYS.map(|key| format!("key{key}_dram_freed_percent"));
+    run.part(&keys.each_ref().map(String::as_str), beside_extstore);
+    run.part(&["page_fill"], page_fill);
+    let keys = [
+        "reads_per_flash_hit",
+        "reads_per_miss_or_overwrite",
+        "reads_per_delete_or_touch",
+    ];
+    run.part(&keys, reads);
+    run.part(&["rss_over_cap"], burst);
+    run.finish();
     Ok(())
-}
-
-struct Run<'a> {
-    bench: &'a Bench<'a>,
-    steps: Steps<'a>,
-    outcome: &'a mut Outcome,
-    table: Table,
 }
 
 /// The device's reads for one kind of command, by both of the kernel's counts.
@@ -178,330 +162,307 @@ impl Reads {
     }
 }
 
-impl Run<'_> {
-    fn start(&mut self, spec: &Spec) -> Result<Server> {
-        self.bench.start(spec, self.outcome)
+fn bytes_per_item(run: &mut Run<'_>) -> Result<()> {
+    let on_flash: u64 = run.scaled(4_000_000, 20_000_000);
+    // Keys to fill the file more than once.
+    let flash = (on_flash / (4096 / RECORD) * 4096).next_multiple_of(1 << 20);
+    let items = Items::fixed(on_flash / 20 * 23, KEY, VALUE);
+    // The index's bytes for each, and the fixed parts that `--memory` has to cover.
+    let memory = (on_flash * 10 + (25 << 20)).next_multiple_of(1 << 20);
+    run.bench.scratch.need(flash)?;
+    let region = "1m";
+    run.next("an empty server");
+    // The server needs at least four regions and the label.
+    let empty = run.bench.on_flash("empty", memory, 5 << 20);
+    let empty = run.start(&empty.with(&["--region", region]))?;
+    thread::sleep(Duration::from_millis(500));
+    let before = process::memory(empty.pid())?.resident;
+    drop(empty);
+
+    run.next("filling flash with small items");
+    let full = run.bench.on_flash("full", memory, flash);
+    let full = run.start(&full.with(&["--region", region]))?;
+    let window = run.fill(&full, &items)?;
+    run.row("full", "sets of 300 B", std::slice::from_ref(&window));
+    let stats = full.stats()?;
+    let get = |name: &str| {
+        stats
+            .get(name)
+            .copied()
+            .with_context(|| format!("the server's statistics have no {name}"))
+    };
+    let (count, index, reclaimed) = (
+        get("flash_items")?,
+        get("flash_index_bytes")?,
+        get("flash_reclaimed_regions")?,
+    );
+    let memory_full = process::memory(full.pid())?;
+    if reclaimed == 0.0 {
+        return Err(anyhow!("flash was not full: no region was reclaimed"));
     }
+    run.outcome.setting("item_value_bytes", VALUE);
+    run.outcome.setting("item_record_bytes", RECORD);
+    run.outcome.setting("items_on_flash", count);
+    run.outcome.setting("items_in_dram", get("dram_items")?);
+    run.outcome.setting("resident_empty_bytes", before);
+    run.outcome
+        .setting("resident_full_bytes", memory_full.resident);
+    run.outcome.bar(
+        "dram_bytes_per_flash_item",
+        (memory_full.resident as f64 - before as f64) / count,
+    );
+    let per_item = index / (count + get("dram_items")?);
+    run.outcome.bar("index_bytes_per_item", per_item);
+    run.outcome.bar(
+        "rss_over_cap_full_of_small_items",
+        memory_full.peak as f64 / memory as f64,
+    );
+    Ok(())
+}
 
-    fn window(&mut self, contender: &str, what: &str, window: &Window) {
-        let window = std::slice::from_ref(window);
-        self.table.row(Series::row_of(contender, what, window));
+/// The growth of a server without flash from half of the items to all.
+fn bytes_over_payload(run: &mut Run<'_>) -> Result<()> {
+    run.next("small items in DRAM");
+    let all = Items::fixed(run.scaled(2_000_000, 10_000_000), KEY, SMALL);
+    let half = Items {
+        keys: all.keys / 2,
+        ..all.clone()
+    };
+    let spec = run.bench.senko("dram", all.keys * 300).dram_only();
+    let server = run.start(&spec)?;
+    let mut resident = [0.0; 2];
+    for (items, resident) in [&half, &all].into_iter().zip(&mut resident) {
+        run.fill(&server, items)?;
+        let count = server.stat("curr_items")?;
+        ensure!(count == items.keys as f64, "{count} items are there");
+        *resident = process::memory(server.pid())?.resident as f64;
     }
+    let item = (resident[1] - resident[0]) / half.keys as f64;
+    let over = item - (KEY + SMALL) as f64;
+    run.outcome.bar("dram_bytes_over_payload", over);
+    Ok(())
+}
 
-    fn bytes_per_item(&mut self) -> Result<()> {
-        let on_flash: u64 = self.bench.scaled(4_000_000, 20_000_000);
-        // Keys to fill the file more than once.
-        let flash = (on_flash / (4096 / RECORD) * 4096).next_multiple_of(1 << 20);
-        let items = Items::fixed(on_flash / 20 * 23, KEY, VALUE);
-        // The index's bytes for each, and the fixed parts that `--memory` has to cover.
-        let memory = (on_flash * 10 + (25 << 20)).next_multiple_of(1 << 20);
-        self.bench.scratch.need(flash)?;
-        let region = "1m";
-        self.steps.next("an empty server");
-        // The server needs at least four regions and the label.
-        let empty = self
-            .bench
-            .on_flash("empty", memory, 5 << 20)
-            .with(&["--region", region]);
-        let empty = self.start(&empty)?;
-        thread::sleep(Duration::from_millis(500));
-        let before = process::memory(empty.pid())?.resident;
-        drop(empty);
-
-        self.steps.next("filling flash with small items");
-        let full = self
-            .bench
-            .on_flash("full", memory, flash)
-            .with(&["--region", region]);
-        let full = self.start(&full)?;
-        let window = traffic::fill_fast(self.bench, &full, &items)?;
-        self.window("full", "sets of 300 B", &window);
-        let stats = full.stats()?;
-        let get = |name: &str| {
-            stats
-                .get(name)
-                .copied()
-                .with_context(|| format!("the server's statistics have no {name}"))
-        };
-        let (count, index, reclaimed) = (
-            get("flash_items")?,
-            get("flash_index_bytes")?,
-            get("flash_reclaimed_regions")?,
+/// The worst page fill of servers with values of one size.
+fn page_fill(run: &mut Run<'_>) -> Result<()> {
+    let bytes = run.scaled(128 << 20, 2 << 30);
+    let (memory, flash) = (64 << 20, 4 * bytes);
+    run.bench.scratch.need(flash)?;
+    let mut worst = f64::INFINITY;
+    for value in FILLS {
+        run.next(&format!("pages with values of {value} B"));
+        let items = Items::fixed(bytes / (KEY + value) as u64, KEY, value);
+        let server = run.start(&run.bench.on_flash("fill", memory, flash))?;
+        run.fill(&server, &items)?;
+        let fill = server.stat("flash_page_fill")?;
+        let written = server.stat("flash_written_bytes")?;
+        ensure!(
+            written > bytes as f64 / 4.0,
+            "only {written} B were written"
         );
-        let memory_full = process::memory(full.pid())?;
-        if reclaimed == 0.0 {
-            return Err(anyhow!("flash was not full: no region was reclaimed"));
-        }
-        self.outcome.setting("item_value_bytes", VALUE);
-        self.outcome.setting("item_record_bytes", RECORD);
-        self.outcome.setting("items_on_flash", count);
-        self.outcome.setting("items_in_dram", get("dram_items")?);
-        self.outcome.setting("resident_empty_bytes", before);
-        self.outcome
-            .setting("resident_full_bytes", memory_full.resident);
-        self.outcome.bar(
-            "dram_bytes_per_flash_item",
-            (memory_full.resident as f64 - before as f64) / count,
-        );
-        let per_item = index / (count + get("dram_items")?);
-        self.outcome.bar("index_bytes_per_item", per_item);
-        self.outcome.bar(
-            "rss_over_cap_full_of_small_items",
-            memory_full.peak as f64 / memory as f64,
-        );
-        Ok(())
+        run.outcome.bar(format!("page_fill_{value}"), fill);
+        worst = worst.min(fill);
     }
+    run.outcome.bar("page_fill", worst);
+    Ok(())
+}
 
-    /// The growth of a server without flash from half of the items to all.
-    fn bytes_over_payload(&mut self) -> Result<()> {
-        self.steps.next("small items in DRAM");
-        let all = Items::fixed(self.bench.scaled(2_000_000, 10_000_000), KEY, SMALL);
-        let half = Items {
-            keys: all.keys / 2,
-            ..all.clone()
-        };
-        let spec = self.bench.senko("dram", all.keys * 300).dram_only();
-        let server = self.start(&spec)?;
-        let mut resident = [0.0; 2];
-        for (items, resident) in [&half, &all].into_iter().zip(&mut resident) {
-            traffic::fill_fast(self.bench, &server, items)?;
-            let count = server.stat("curr_items")?;
-            ensure!(count == items.keys as f64, "{count} items are there");
-            *resident = process::memory(server.pid())?.resident as f64;
-        }
-        let item = (resident[1] - resident[0]) / half.keys as f64;
-        let over = item - (KEY + SMALL) as f64;
-        self.outcome.bar("dram_bytes_over_payload", over);
-        Ok(())
-    }
+/// The DRAM of an item on flash, here and in memcached with extstore, which keeps header and
+/// key there: the size of the chunks that most of its items have.
+fn beside_extstore(run: &mut Run<'_>) -> Result<()> {
+    let keys: u64 = run.scaled(100_000, 1_000_000);
+    let memory = run.scaled(64 << 20, 512 << 20);
+    let flash = (keys * 2048).next_multiple_of(64 << 20);
+    run.bench.scratch.need(flash * 2)?;
+    for key in KEYS {
+        run.next(&format!("keys of {key} bytes"));
+        let items = Items::fixed(keys, key, 1000);
+        let name = format!("keys-{key}");
+        let server = run.start(&run.bench.on_flash(&name, memory, flash))?;
+        run.fill(&server, &items)?;
+        let stats = server.stats()?;
+        let of = |name: &str| stats.get(name).copied().unwrap_or(f64::NAN);
+        let ours = of("flash_index_bytes") / (of("flash_items") + of("dram_items"));
+        drop(server);
 
-    /// The worst page fill of servers with values of one size.
-    fn page_fill(&mut self) -> Result<()> {
-        let bytes = self.bench.scaled(128 << 20, 2 << 30);
-        let (memory, flash) = (64 << 20, 4 * bytes);
-        self.bench.scratch.need(flash)?;
-        let mut worst = f64::INFINITY;
-        for value in FILLS {
-            self.steps.next(&format!("pages with values of {value} B"));
-            let items = Items::fixed(bytes / (KEY + value) as u64, KEY, value);
-            let server = self.start(&self.bench.on_flash("fill", memory, flash))?;
-            traffic::fill_fast(self.bench, &server, &items)?;
-            let fill = server.stat("flash_page_fill")?;
-            let written = server.stat("flash_written_bytes")?;
-            ensure!(
-                written > bytes as f64 / 4.0,
-                "only {written} B were written"
-            );
-            self.outcome.bar(format!("page_fill_{value}"), fill);
-            worst = worst.min(fill);
-        }
-        self.outcome.bar("page_fill", worst);
-        Ok(())
-    }
-
-    /// The DRAM of an item on flash, here and in memcached with extstore, which keeps header and
-    /// key there: the size of the chunks that most of its items have.
-    fn beside_extstore(&mut self) -> Result<()> {
-        let keys: u64 = self.bench.scaled(100_000, 1_000_000);
-        let memory = self.bench.scaled(64 << 20, 512 << 20);
-        let flash = (keys * 2048).next_multiple_of(64 << 20);
-        self.bench.scratch.need(flash * 2)?;
-        for key in KEYS {
-            self.steps.next(&format!("keys of {key} bytes"));
-            let items = Items::fixed(keys, key, 1000);
-            let name = format!("keys-{key}");
-            let server = self.start(&self.bench.on_flash(&name, memory, flash))?;
-            traffic::fill_fast(self.bench, &server, &items)?;
-            let stats = server.stats()?;
-            let of = |name: &str| stats.get(name).copied().unwrap_or(f64::NAN);
-            let ours = of("flash_index_bytes") / (of("flash_items") + of("dram_items"));
-            drop(server);
-
-            let name = format!("extstore-{key}");
-            let spec = self.bench.extstore(&name, memory, flash);
-            let server = self.start(&spec.map_err(|why| anyhow!(why))?)?;
-            traffic::fill(self.bench, &server, &items, Some(EXTSTORE_FILL))?;
-            let slabs = Client::connect(server.address)?.stats("stats slabs")?;
-            let classes = slabs.iter().filter_map(|(name, used)| {
-                let class = name.strip_suffix(":used_chunks")?;
-                Some((*used, *slabs.get(&format!("{class}:chunk_size"))?))
-            });
-            let most = classes.max_by(|a, b| a.0.total_cmp(&b.0));
-            let (chunks, theirs) = most.context("memcached has no statistics of slabs")?;
-            // Where most of the items are not on flash yet, the chunks are those of whole items.
-            ensure!(
-                theirs < 500.0,
-                "extstore wrote too few items ({chunks} chunks)"
-            );
-            let outcome = &mut self.outcome;
-            outcome.bar(format!("index_bytes_per_item_key{key}"), ours);
-            outcome.bar(format!("extstore_bytes_per_item_key{key}"), theirs);
-            let freed = 100.0 * (1.0 - ours / theirs);
-            outcome.bar(format!("key{key}_dram_freed_percent"), freed);
-        }
-        Ok(())
-    }
-
-    fn reads(&mut self) -> Result<()> {
-        let keys: u64 = self.bench.scaled(300_000, 3_000_000);
-        let items = Items::fixed(keys, KEY, 1000);
-        let memory = self.bench.scaled(64 << 20, 512 << 20);
-        // Room for everything to be written several times, so that there is no reclaim.
-        let flash = (keys * 1365 * 3).next_multiple_of(1 << 20);
-        self.bench.scratch.need(flash)?;
-        let server = self.start(&self.bench.on_flash("reads", memory, flash))?;
-        self.steps.next("filling a server to count its reads");
-        traffic::fill_fast(self.bench, &server, &items)?;
-        self.steps.next("gets, misses, sets");
-        let hits = traffic::measure_requests(self.bench, &server, &items, &Load::gets(64), keys)?;
-        self.window("senko", "gets", &hits);
-        let flash_hits = Reads::of(&hits, hits.flash_hits());
-        self.outcome
-            .probe(flash_hits.by_process, flash_hits.by_disk);
-        self.report("reads_per_flash_hit", &[flash_hits]);
-
-        let absent = Items {
-            prefix: "absent",
-            ..items.clone()
-        };
-        let misses =
-            traffic::measure_requests(self.bench, &server, &absent, &Load::gets(64), keys)?;
-        self.window("senko", "misses", &misses);
-        let sets = Load {
-            gets: 0.0,
-            ..Load::gets(64)
-        };
-        let sets = traffic::measure_requests(self.bench, &server, &items, &sets, keys)?;
-        self.window("senko", "overwrites", &sets);
-        let all =
-            [&misses, &sets].map(|window| Reads::of(window, window.step.counts.requests as f64));
-        self.report("reads_per_miss_or_overwrite", &all);
-
-        self.steps.next("deletes and touches");
-        // Commands on items in DRAM do not read, and must not count. After uniform sets, DRAM has a
-        // random part of the keys, and deletes bring none. Before the counted touches, other
-        // touches fill DRAM.
-        let in_dram = server.stat("dram_items")?;
-        let on_flash = 1.0 - in_dram / keys as f64;
-        self.outcome.setting("share_on_flash", on_flash);
-        let third = |n| keys / 3 * n..keys / 3 * (n + 1);
-        let mut deletes = self.commands(&server, &items, "delete", "", "DELETED", third(0))?;
-        deletes.commands *= on_flash;
-        self.commands(&server, &items, "touch", " 0", "TOUCHED", third(2))?;
-        let touches = self.commands(&server, &items, "touch", " 0", "TOUCHED", third(1))?;
-        self.report("reads_per_delete_or_touch", &[touches, deletes]);
-        Ok(())
-    }
-
-    fn report(&mut self, key: &str, all: &[Reads]) {
-        self.outcome
-            .put(key, Reads::figure(all, |reads| reads.by_disk));
-        self.outcome.put(
-            format!("{key}_by_process"),
-            Reads::figure(all, |reads| reads.by_process),
-        );
-    }
-
-    /// Sends one command, which the load generator does not have, for each key of a range.
-    fn commands(
-        &mut self,
-        server: &Server,
-        items: &Items,
-        word: &str,
-        tail: &str,
-        good: &str,
-        keys: std::ops::Range<u64>,
-    ) -> Result<Reads> {
-        let space = KeySpace::new(items.prefix, items.key, items.keys)?;
-        let mut client = Client::connect(server.address)?;
-        let disk = self.bench.disk_counts();
-        let io = process::io(server.pid()).ok();
-        let done = client.for_keys(word, tail, good, &space, keys)?;
-        let by_disk =
-            disk.and_then(|before| Some(self.bench.disk_counts()?.since(&before).reads as f64));
-        let by_process = io.and_then(|before| {
-            Some((process::io(server.pid()).ok()?.read - before.read) as f64 / 4096.0)
+        let name = format!("extstore-{key}");
+        let spec = run.bench.extstore(&name, memory, flash);
+        let server = run.start(&spec.map_err(|why| anyhow!(why))?)?;
+        traffic::fill(run.bench, &server, &items, Some(EXTSTORE_FILL))?;
+        let slabs = Client::connect(server.address)?.stats("stats slabs")?;
+        let classes = slabs.iter().filter_map(|(name, used)| {
+            let class = name.strip_suffix(":used_chunks")?;
+            Some((*used, *slabs.get(&format!("{class}:chunk_size"))?))
         });
-        self.outcome.setting(format!("{word}_commands"), done);
-        Ok(Reads {
-            commands: done as f64,
-            by_disk: by_disk.unwrap_or(f64::NAN),
-            by_process: by_process.unwrap_or(f64::NAN),
-        })
-    }
-
-    /// Steady load, a burst of many connections with much under way, and steady load again.
-    fn burst(&mut self) -> Result<()> {
-        let memory: u64 = self.bench.scaled(128 << 20, 1 << 30);
-        let flash = memory * 4;
-        self.bench.scratch.need(flash)?;
-        let items = Items::etc(self.bench.scaled(1_000_000, 8_000_000), 200_000);
-        let server = self.start(&self.bench.on_flash("burst", memory, flash))?;
-        self.steps.next("filling a server for a burst");
-        traffic::fill_fast(self.bench, &server, &items)?;
-        self.steps.next("steady, burst, recovery");
-        let steady = Load {
-            gets: 0.7,
-            popularity: ZIPF,
-            ..Load::gets(64)
-        };
-        let burst = Load {
-            connections: BURST.0,
-            pipeline: BURST.1,
-            gets: 0.5,
-            popularity: Popularity::Uniform,
-            ..steady.clone()
-        };
-        let time = Duration::from_secs(self.bench.scaled(5, 60));
-        let stop = AtomicBool::new(false);
-        let pid = server.pid();
-        let (windows, samples) = thread::scope(|scope| {
-            let sampler = scope.spawn(|| sample(pid, &stop));
-            let windows = [
-                ("steady", &steady),
-                ("burst", &burst),
-                ("recovery", &steady.clone().round(1)),
-            ]
-            .map(|(what, load)| {
-                (
-                    what,
-                    traffic::measure(self.bench, &server, &items, load, time),
-                    process::memory(pid),
-                )
-            });
-            stop.store(true, Ordering::Relaxed);
-            (windows, sampler.join().unwrap_or_default())
-        });
-        let mut resident = Vec::new();
-        let mut rates = Vec::new();
-        for (what, window, memory) in windows {
-            let window = window?;
-            self.window("senko", what, &window);
-            rates.push(window.rate());
-            resident.push(memory?);
-        }
-        let mut table = Table::titled("Resident memory");
-        for (second, bytes) in samples {
-            table.add([
-                ("second", format!("{second:.0}")),
-                ("MiB", format!("{:.1}", bytes as f64 / (1 << 20) as f64)),
-            ]);
-        }
-        self.outcome.tables.push(table);
-        self.outcome.setting("cap_bytes", memory);
-        self.outcome.setting("burst_connections", BURST.0);
-        self.outcome
-            .setting("burst_requests_under_way_on_each", BURST.1);
-        self.outcome
-            .bar("rss_over_cap", resident[2].peak as f64 / memory as f64);
-        self.outcome.bar(
-            "rss_after_burst_over_before",
-            resident[2].resident as f64 / resident[0].resident as f64,
+        let most = classes.max_by(|a, b| a.0.total_cmp(&b.0));
+        let (chunks, theirs) = most.context("memcached has no statistics of slabs")?;
+        // Where most of the items are not on flash yet, the chunks are those of whole items.
+        ensure!(
+            theirs < 500.0,
+            "extstore wrote too few items ({chunks} chunks)"
         );
-        self.outcome
-            .bar("rate_after_burst_over_before", rates[2] / rates[0]);
-        Ok(())
+        let outcome = &mut run.outcome;
+        outcome.bar(format!("index_bytes_per_item_key{key}"), ours);
+        outcome.bar(format!("extstore_bytes_per_item_key{key}"), theirs);
+        let freed = 100.0 * (1.0 - ours / theirs);
+        outcome.bar(format!("key{key}_dram_freed_percent"), freed);
     }
+    Ok(())
+}
+
+fn reads(run: &mut Run<'_>) -> Result<()> {
+    let keys: u64 = run.scaled(300_000, 3_000_000);
+    let items = Items::fixed(keys, KEY, 1000);
+    let memory = run.scaled(64 << 20, 512 << 20);
+    // Room for everything to be written several times, so that there is no reclaim.
+    let flash = (keys * 1365 * 3).next_multiple_of(1 << 20);
+    run.bench.scratch.need(flash)?;
+    let server = run.start(&run.bench.on_flash("reads", memory, flash))?;
+    run.next("filling a server to count its reads");
+    run.fill(&server, &items)?;
+    run.next("gets, misses, sets");
+    let hits = run.requests(&server, &items, &Load::gets(64), keys)?;
+    run.row("senko", "gets", std::slice::from_ref(&hits));
+    let flash_hits = Reads::of(&hits, hits.flash_hits());
+    run.outcome.probe(flash_hits.by_process, flash_hits.by_disk);
+    report(run, "reads_per_flash_hit", &[flash_hits]);
+
+    let absent = Items {
+        prefix: "absent",
+        ..items.clone()
+    };
+    let misses = run.requests(&server, &absent, &Load::gets(64), keys)?;
+    run.row("senko", "misses", std::slice::from_ref(&misses));
+    let sets = Load {
+        gets: 0.0,
+        ..Load::gets(64)
+    };
+    let sets = run.requests(&server, &items, &sets, keys)?;
+    run.row("senko", "overwrites", std::slice::from_ref(&sets));
+    let all = [&misses, &sets].map(|window| Reads::of(window, window.step.counts.requests as f64));
+    report(run, "reads_per_miss_or_overwrite", &all);
+
+    run.next("deletes and touches");
+    // Commands on items in DRAM do not read, and must not count. After uniform sets, DRAM has a
+    // random part of the keys, and deletes bring none. Before the counted touches, other
+    // touches fill DRAM.
+    let in_dram = server.stat("dram_items")?;
+    let on_flash = 1.0 - in_dram / keys as f64;
+    run.outcome.setting("share_on_flash", on_flash);
+    let third = |n| keys / 3 * n..keys / 3 * (n + 1);
+    let mut deletes = commands(run, &server, &items, "delete", "", "DELETED", third(0))?;
+    deletes.commands *= on_flash;
+    commands(run, &server, &items, "touch", " 0", "TOUCHED", third(2))?;
+    let touches = commands(run, &server, &items, "touch", " 0", "TOUCHED", third(1))?;
+    report(run, "reads_per_delete_or_touch", &[touches, deletes]);
+    Ok(())
+}
+
+fn report(run: &mut Run<'_>, key: &str, all: &[Reads]) {
+    run.outcome
+        .put(key, Reads::figure(all, |reads| reads.by_disk));
+    run.outcome.put(
+        format!("{key}_by_process"),
+        Reads::figure(all, |reads| reads.by_process),
+    );
+}
+
+/// Sends one command, which the load generator does not have, for each key of a range.
+fn commands(
+    run: &mut Run<'_>,
+    server: &Server,
+    items: &Items,
+    word: &str,
+    tail: &str,
+    good: &str,
+    keys: std::ops::Range<u64>,
+) -> Result<Reads> {
+    let space = KeySpace::new(items.prefix, items.key, items.keys)?;
+    let mut client = Client::connect(server.address)?;
+    let disk = run.bench.disk_counts();
+    let io = process::io(server.pid()).ok();
+    let done = client.for_keys(word, tail, good, &space, keys)?;
+    let by_disk =
+        disk.and_then(|before| Some(run.bench.disk_counts()?.since(&before).reads as f64));
+    let by_process = io.and_then(|before| {
+        Some((process::io(server.pid()).ok()?.read - before.read) as f64 / 4096.0)
+    });
+    run.outcome.setting(format!("{word}_commands"), done);
+    Ok(Reads {
+        commands: done as f64,
+        by_disk: by_disk.unwrap_or(f64::NAN),
+        by_process: by_process.unwrap_or(f64::NAN),
+    })
+}
+
+/// Steady load, a burst of many connections with much under way, and steady load again.
+fn burst(run: &mut Run<'_>) -> Result<()> {
+    let memory: u64 = run.scaled(128 << 20, 1 << 30);
+    let flash = memory * 4;
+    run.bench.scratch.need(flash)?;
+    let items = Items::etc(run.scaled(1_000_000, 8_000_000), 200_000);
+    let server = run.start(&run.bench.on_flash("burst", memory, flash))?;
+    run.next("filling a server for a burst");
+    run.fill(&server, &items)?;
+    run.next("steady, burst, recovery");
+    let steady = Load {
+        gets: 0.7,
+        popularity: ZIPF,
+        ..Load::gets(64)
+    };
+    let burst = Load {
+        connections: BURST.0,
+        pipeline: BURST.1,
+        gets: 0.5,
+        popularity: Popularity::Uniform,
+        ..steady.clone()
+    };
+    let time = Duration::from_secs(run.scaled(5, 60));
+    let stop = AtomicBool::new(false);
+    let pid = server.pid();
+    let (windows, samples) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| sample(pid, &stop));
+        let windows = [
+            ("steady", &steady),
+            ("burst", &burst),
+            ("recovery", &steady.clone().round(1)),
+        ]
+        .map(|(what, load)| {
+            let window = run.measure(&server, &items, load, time);
+            (what, window, process::memory(pid))
+        });
+        stop.store(true, Ordering::Relaxed);
+        (windows, sampler.join().unwrap_or_default())
+    });
+    let mut resident = Vec::new();
+    let mut rates = Vec::new();
+    for (what, window, memory) in windows {
+        let window = window?;
+        run.row("senko", what, std::slice::from_ref(&window));
+        rates.push(window.rate());
+        resident.push(memory?);
+    }
+    let mut table = Table::titled("Resident memory");
+    for (second, bytes) in samples {
+        table.add([
+            ("second", format!("{second:.0}")),
+            ("MiB", format!("{:.1}", bytes as f64 / (1 << 20) as f64)),
+        ]);
+    }
+    run.outcome.tables.push(table);
+    run.outcome.setting("cap_bytes", memory);
+    run.outcome.setting("burst_connections", BURST.0);
+    run.outcome
+        .setting("burst_requests_under_way_on_each", BURST.1);
+    run.outcome
+        .bar("rss_over_cap", resident[2].peak as f64 / memory as f64);
+    run.outcome.bar(
+        "rss_after_burst_over_before",
+        resident[2].resident as f64 / resident[0].resident as f64,
+    );
+    run.outcome
+        .bar("rate_after_burst_over_before", rates[2] / rates[0]);
+    Ok(())
 }
 
 /// Resident memory about once a second, until `stop`.

@@ -35,12 +35,12 @@ use senko_workload::{KeySpace, Popularity};
 
 use crate::rig::fio::{self, Job, Reads};
 use crate::rig::probe::on_core;
-use crate::rig::series::{COLUMNS, Contender, take_turn};
+use crate::rig::series::{Contender, take_turn};
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{
-    Bench, Items, Load, Rounds, Series, Server, Spec, Steps, Window, median, over, process, some,
+    self, Bench, Items, Load, Rounds, Series, Server, Window, median, over, process, some,
 };
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason};
 
 const KEY: usize = 16;
 const KIB: usize = 1 << 10;
@@ -81,53 +81,49 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
-    let mut run = Run {
+    let sizes = Sizes {
         memory: bench.scaled(256 << 20, 1 << 30),
         data: bench.scaled(1 << 30, 10 << 30),
-        rounds: bench.scaled(3, 10),
-        window: Duration::from_secs(bench.scaled(1, 3)),
-        steps: Steps::new(progress, 17),
-        table: Table::new("Medians of the rounds", &COLUMNS),
-        outcome,
-        bench,
     };
-    run.outcome.setting("memory_bytes", run.memory);
-    run.outcome.setting("data_bytes", run.data);
-    run.outcome.setting("rounds", run.rounds);
-    run.outcome.setting("window_seconds", run.window.as_secs());
+    let mut run = Run::new(
+        bench,
+        progress,
+        outcome,
+        (17, "Medians of the rounds"),
+        sizes,
+    );
+    run.in_rounds(bench.scaled(3, 10), Duration::from_secs(bench.scaled(1, 3)));
+    run.outcome.setting("memory_bytes", sizes.memory);
+    run.outcome.setting("data_bytes", sizes.data);
     run.outcome.setting("connections", CONNECTIONS);
     run.outcome.setting("fio", fio::version().ok());
-    let ended = run.values(MIB, "1m");
     let keys = [
         "get1m_over_fio",
         "get1m_over_extstore",
         "first_byte_over_floor",
         "put1m_over_fio",
     ];
-    run.outcome.part(&keys, ended);
-    let ended = run.values(256 * KIB, "256k");
-    run.outcome.part(&["get256k_over_extstore"], ended);
-    let ended = run.dram();
-    let keys = ["item_memory_taken", "dram_hit_ratio_beside"];
-    run.outcome.part(&keys, ended);
-    let ended = run.readers();
-    run.outcome.part(&["rss_over_cap"], ended);
+    run.part(&keys, |run| values(run, MIB, "1m"));
+    run.part(&["get256k_over_extstore"], |run| {
+        values(run, 256 * KIB, "256k")
+    });
+    run.part(&["item_memory_taken", "dram_hit_ratio_beside"], dram);
+    run.part(&["rss_over_cap"], readers);
     let nginx = "the lab does not start nginx yet";
     run.outcome.miss("cpu_per_gib_over_nginx", nginx);
-    run.outcome.tables.push(run.table);
+    run.finish();
     Ok(())
 }
 
-struct Run<'a> {
-    bench: &'a Bench<'a>,
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Of a server.
     memory: u64,
+    /// Bytes of the large values.
     data: u64,
-    rounds: usize,
-    window: Duration,
-    steps: Steps<'a>,
-    outcome: &'a mut Outcome,
-    table: Table,
 }
+
+type Run<'a> = rig::Run<'a, Sizes>;
 
 /// A figure of one contender over fio's rate in each round.
 fn over_fio(series: &Series, fio: &Result<Vec<Reads>, String>, of: fn(&Window) -> f64) -> Rounds {
@@ -173,309 +169,294 @@ fn first_byte(stream: &mut TcpStream, key: &[u8], buffer: &mut [u8]) -> Result<f
     Ok(us)
 }
 
-impl Run<'_> {
-    /// Starts a contender and fills it, not faster than `rate` items a second.
-    fn start(&mut self, spec: Result<Spec, String>, items: &Items, rate: Option<f64>) -> Contender {
-        let spec = spec?;
-        self.steps.next(&format!("filling {}", spec.name));
-        let server = self.bench.start(&spec, self.outcome).reason()?;
-        traffic::fill(self.bench, &server, items, rate).reason()?;
-        if rate.is_some() {
-            traffic::mend(self.bench, &server, items).reason()?;
-        }
-        Ok(server)
-    }
+/// A job of fio on a file of the scratch folder.
+fn by_fio(
+    run: &Run<'_>,
+    job: fn(&Job<'_>) -> Result<Reads, String>,
+    (file, span): (&str, u64),
+    (block, depth): (u64, u32),
+) -> Result<Reads, String> {
+    job(&Job {
+        file: &run.bench.scratch.path(file),
+        span,
+        block,
+        depth,
+        time: run.window,
+        core: run.bench.server_core(),
+    })
+}
 
-    /// A job of fio on a file of the scratch folder.
-    fn fio(
-        &self,
-        job: fn(&Job<'_>) -> Result<Reads, String>,
-        (file, span): (&str, u64),
-        (block, depth): (u64, u32),
-    ) -> Result<Reads, String> {
-        job(&Job {
-            file: &self.bench.scratch.path(file),
-            span,
-            block,
-            depth,
-            time: self.window,
-            core: self.bench.server_core(),
-        })
-    }
-
-    /// Rounds of fio and the contenders, in turns.
-    fn turns(
-        &mut self,
-        contenders: &[(&str, &Contender)],
-        items: &Items,
-        load: &Load,
-        fio: impl Fn(&Self) -> Result<Reads, String>,
-    ) -> (Vec<Series>, Result<Vec<Reads>, String>) {
-        let what = format!("{:.0} % GETs", load.gets * 100.0);
-        let mut all = Series::of(contenders, &what);
-        let mut device = Ok(Vec::new());
-        for round in 0..self.rounds {
-            device = device.and_then(|mut rounds| {
-                rounds.push(fio(self)?);
-                Ok(rounds)
-            });
-            let load = load.clone().round(round);
-            take_turn(self.bench, contenders, items, &load, self.window, &mut all);
-        }
-        for series in &all {
-            self.table.row(series.row());
-        }
-        (all, device)
-    }
-
-    /// Values of one size beside fio and extstore.
-    fn values(&mut self, value: usize, size: &str) -> Result<()> {
-        let items = Items::fixed(self.data / value as u64, KEY, value);
-        let room = self.data / 2 * 3;
-        self.bench.scratch.need(2 * room)?;
-        let (name, rival) = (format!("senko-{size}"), format!("extstore-{size}"));
-        let senko = self.bench.on_flash(&name, self.memory, room);
-        let senko = self.start(Ok(senko), &items, None);
-        // By default its largest item is 1 MiB with its head.
-        let extstore = self.bench.extstore(&rival, self.memory, room);
-        let extstore = extstore.map(|spec| spec.with(&["-I", "2m"]));
-        let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL / value as f64));
-        self.steps.next(&format!("GETs of {size}"));
-        let file = format!("{name}.flash");
-        let path = self.bench.scratch.path(&file);
-        let pages = self.data / PAGE_SIZE as u64;
-        let floor = self.bench.floor("floor", (&path, pages), value);
-        let floor = floor.and_then(|spec| spec.start(&self.bench.scratch).reason());
-        let block = value as u64;
-        let (all, device) = self.turns(
-            &[(&name, &senko), (&rival, &extstore), ("floor", &floor)],
-            &items,
-            &Load::gets(CONNECTIONS),
-            |run| {
-                let of = (&*file, run.data);
-                run.fio(fio::random_reads, of, (block, CONNECTIONS as u32))
-            },
-        );
-        let flash = Window::flash_hits_per_second;
-        let outcome = &mut self.outcome;
-        let floor_over_fio = over_fio(&all[2], &device, Window::hits_per_second);
-        let over_device = over_fio(&all[0], &device, flash);
-        let over_least = over_device.and_then(|rounds| {
-            let floor = floor_over_fio.clone()?;
-            let full = all[2].windows.iter().map(|window| {
-                let percent = Window::server_percent(window);
-                percent >= FULL_PERCENT
-            });
-            let least = floor
-                .iter()
-                .zip(full)
-                .map(|(floor, full)| if full { floor.min(1.0) } else { 1.0 });
-            Ok(rounds
-                .iter()
-                .zip(least)
-                .map(|(get, least)| get / least)
-                .collect::<Vec<_>>())
+/// Rounds of fio and the contenders, in turns.
+fn beside_fio(
+    run: &mut Run<'_>,
+    contenders: &[(&str, &Contender)],
+    items: &Items,
+    load: &Load,
+    fio: impl Fn(&Run<'_>) -> Result<Reads, String>,
+) -> (Vec<Series>, Result<Vec<Reads>, String>) {
+    let what = format!("{:.0} % GETs", load.gets * 100.0);
+    let mut all = Series::of(contenders, &what);
+    let mut device = Ok(Vec::new());
+    for round in 0..run.rounds {
+        device = device.and_then(|mut rounds| {
+            rounds.push(fio(run)?);
+            Ok(rounds)
         });
-        outcome.put(format!("get{size}_over_fio"), over_least);
-        outcome.put(format!("get{size}_floor_over_fio"), floor_over_fio);
-        drop(floor);
-        outcome.put(
-            format!("get{size}_over_extstore"),
-            over(&all[0], &all[1], Window::hits_per_second),
-        );
-        let share = format!("get{size}_server_percent");
-        outcome.put(share, all[0].figure(Window::server_percent));
-        drop(extstore);
-        if value == MIB {
-            let senko = senko.map_err(|why| anyhow!(why))?;
-            let figure = self.first_bytes(&senko, &items, &file);
-            self.outcome.put("first_byte_over_floor", figure.reason());
-            self.puts(senko, &items)?;
-        }
-        Ok(())
+        let load = load.clone().round(round);
+        take_turn(run.bench, contenders, items, &load, run.window, &mut all);
     }
+    run.rows(&all);
+    (all, device)
+}
 
-    /// The time to the first byte over the device's read of a piece and a DRAM hit, in each round.
-    fn first_bytes(&mut self, senko: &Server, items: &Items, file: &str) -> Result<Vec<f64>> {
-        self.steps.next("first bytes");
-        let hot = Items {
-            prefix: "hot",
-            ..Items::fixed(FIRST_BYTES, KEY, SMALL)
-        };
-        traffic::fill(self.bench, senko, &hot, None)?;
-        let mut stream = TcpStream::connect(senko.address)?;
-        stream.set_nodelay(true)?;
-        let mut buffer = vec![0; MIB];
-        let mut ask = |items: &Items, keys: &mut dyn Iterator<Item = u64>| -> Result<f64> {
-            let space = KeySpace::new(items.prefix, items.key, items.keys)?;
-            let mut times = Vec::new();
-            for number in keys {
-                let mut key = Vec::new();
-                space.append(number, &mut key);
-                times.push(first_byte(&mut stream, &key, &mut buffer)?);
-            }
-            median(times).context("there was no key")
-        };
-        let mut ratios = Vec::new();
-        let mut sums = [Vec::new(), Vec::new(), Vec::new()];
-        for round in 0..self.rounds as u64 {
-            let read = self
-                .fio(fio::random_reads, (file, self.data), (PIECE, 1))
-                .map_err(|why| anyhow!(why))?;
-            // Spread over the file, each round others.
-            let step = items.keys / FIRST_BYTES;
-            let mut far = (0..FIRST_BYTES).map(|n| n * step + round % step.max(1));
-            let (large, hit) = on_core(self.bench.load_core(), || {
-                Ok::<_, anyhow::Error>((ask(items, &mut far)?, ask(&hot, &mut (0..hot.keys))?))
-            })??;
-            ratios.push(large / (read.p50_us + hit));
-            for (sum, us) in sums.iter_mut().zip([large, read.p50_us, hit]) {
-                sum.push(us);
-            }
-        }
-        let names = ["first_byte_us", "fio_piece_us", "dram_hit_us"];
-        for (name, us) in names.into_iter().zip(sums) {
-            self.outcome.rounds(name, us);
-        }
-        Ok(ratios)
-    }
-
-    /// SETs beside fio's sequential writes.
-    fn puts(&mut self, senko: Server, items: &Items) -> Result<()> {
-        self.steps.next("SETs, until the log has come round");
-        traffic::fill(self.bench, &senko, items, None)?;
-        self.steps.next("SETs of 1m");
-        let senko = Ok(senko);
-        let load = Load {
-            gets: 0.0,
-            ..Load::gets(CONNECTIONS)
-        };
-        let (all, device) = self.turns(&[("senko-1m", &senko)], items, &load, |run| {
-            let job = (MIB as u64, CONNECTIONS as u32);
-            run.fio(fio::sequential_writes, ("writes.fio", run.data), job)
+/// Values of one size beside fio and extstore.
+fn values(run: &mut Run<'_>, value: usize, size: &str) -> Result<()> {
+    let items = Items::fixed(run.own.data / value as u64, KEY, value);
+    let room = run.own.data / 2 * 3;
+    run.bench.scratch.need(2 * room)?;
+    let (name, rival) = (format!("senko-{size}"), format!("extstore-{size}"));
+    let senko = run.bench.on_flash(&name, run.own.memory, room);
+    let senko = run.contender(Ok(senko), &items, None);
+    // By default its largest item is 1 MiB with its head.
+    let extstore = run.bench.extstore(&rival, run.own.memory, room);
+    let extstore = extstore.map(|spec| spec.with(&["-I", "2m"]));
+    let extstore = run.contender(extstore, &items, Some(EXTSTORE_FILL / value as f64));
+    run.next(&format!("GETs of {size}"));
+    let file = format!("{name}.flash");
+    let path = run.bench.scratch.path(&file);
+    let pages = run.own.data / PAGE_SIZE as u64;
+    let floor = run.bench.floor("floor", (&path, pages), value);
+    let floor = floor.and_then(|spec| spec.start(&run.bench.scratch).reason());
+    let block = value as u64;
+    let (all, device) = beside_fio(
+        run,
+        &[(&name, &senko), (&rival, &extstore), ("floor", &floor)],
+        &items,
+        &Load::gets(CONNECTIONS),
+        |run| {
+            let of = (&*file, run.own.data);
+            by_fio(run, fio::random_reads, of, (block, CONNECTIONS as u32))
+        },
+    );
+    let flash = Window::flash_hits_per_second;
+    let outcome = &mut run.outcome;
+    let floor_over_fio = over_fio(&all[2], &device, Window::hits_per_second);
+    let over_device = over_fio(&all[0], &device, flash);
+    let over_least = over_device.and_then(|rounds| {
+        let floor = floor_over_fio.clone()?;
+        let full = all[2].windows.iter().map(|window| {
+            let percent = Window::server_percent(window);
+            percent >= FULL_PERCENT
         });
-        let figure = over_fio(&all[0], &device, Window::done_per_second);
-        self.outcome.put("put1m_over_fio", figure);
-        drop(std::fs::remove_file(self.bench.scratch.path("writes.fio")));
-        Ok(())
+        let least = floor
+            .iter()
+            .zip(full)
+            .map(|(floor, full)| if full { floor.min(1.0) } else { 1.0 });
+        Ok(rounds
+            .iter()
+            .zip(least)
+            .map(|(get, least)| get / least)
+            .collect::<Vec<_>>())
+    });
+    outcome.put(format!("get{size}_over_fio"), over_least);
+    outcome.put(format!("get{size}_floor_over_fio"), floor_over_fio);
+    drop(floor);
+    outcome.put(
+        format!("get{size}_over_extstore"),
+        over(&all[0], &all[1], Window::hits_per_second),
+    );
+    let share = format!("get{size}_server_percent");
+    outcome.put(share, all[0].figure(Window::server_percent));
+    drop(extstore);
+    if value == MIB {
+        let senko = senko.map_err(|why| anyhow!(why))?;
+        let figure = first_bytes(run, &senko, &items, &file);
+        run.outcome.put("first_byte_over_floor", figure.reason());
+        puts(run, senko, &items)?;
     }
+    Ok(())
+}
 
-    /// Large GETs beside small items that fill DRAM.
-    fn dram(&mut self) -> Result<()> {
-        let large = |prefix, bytes: u64| Items {
-            prefix,
-            ..Items::fixed(bytes / MIB as u64, KEY, MIB)
-        };
-        let once = large("once", self.data);
-        let beside = BESIDE.map(|prefix| large(prefix, self.data / 4));
-        let small = Items::fixed(2 * self.memory / SMALL as u64, KEY, SMALL);
-        let room = self.data * 5 / 2 + 4 * self.memory;
-        self.bench.scratch.need(room)?;
-        let spec = self.bench.on_flash("senko-beside", self.memory, room);
-        let server = self.start(Ok(spec), &once, None);
-        let server = server.map_err(|why| anyhow!(why))?;
-        for items in &beside {
-            traffic::fill(self.bench, &server, items, None)?;
+/// The time to the first byte over the device's read of a piece and a DRAM hit, in each round.
+fn first_bytes(run: &mut Run<'_>, senko: &Server, items: &Items, file: &str) -> Result<Vec<f64>> {
+    run.next("first bytes");
+    let hot = Items {
+        prefix: "hot",
+        ..Items::fixed(FIRST_BYTES, KEY, SMALL)
+    };
+    traffic::fill(run.bench, senko, &hot, None)?;
+    let mut stream = TcpStream::connect(senko.address)?;
+    stream.set_nodelay(true)?;
+    let mut buffer = vec![0; MIB];
+    let mut ask = |items: &Items, keys: &mut dyn Iterator<Item = u64>| -> Result<f64> {
+        let space = KeySpace::new(items.prefix, items.key, items.keys)?;
+        let mut times = Vec::new();
+        for number in keys {
+            let mut key = Vec::new();
+            space.append(number, &mut key);
+            times.push(first_byte(&mut stream, &key, &mut buffer)?);
         }
-        traffic::fill_fast(self.bench, &server, &small)?;
-        // Writes of the fill may still be under way.
-        let mut left = left_dram(&server)?;
-        let settled = Instant::now();
-        loop {
-            thread::sleep(Duration::from_millis(200));
-            let now = left_dram(&server)?;
-            if now == left || settled.elapsed() > Duration::from_secs(10) {
+        median(times).context("there was no key")
+    };
+    let mut ratios = Vec::new();
+    let mut sums = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..run.rounds as u64 {
+        let read = by_fio(run, fio::random_reads, (file, run.own.data), (PIECE, 1))
+            .map_err(|why| anyhow!(why))?;
+        // Spread over the file, each round others.
+        let step = items.keys / FIRST_BYTES;
+        let mut far = (0..FIRST_BYTES).map(|n| n * step + round % step.max(1));
+        let (large, hit) = on_core(run.bench.load_core(), || {
+            Ok::<_, anyhow::Error>((ask(items, &mut far)?, ask(&hot, &mut (0..hot.keys))?))
+        })??;
+        ratios.push(large / (read.p50_us + hit));
+        for (sum, us) in sums.iter_mut().zip([large, read.p50_us, hit]) {
+            sum.push(us);
+        }
+    }
+    let names = ["first_byte_us", "fio_piece_us", "dram_hit_us"];
+    for (name, us) in names.into_iter().zip(sums) {
+        run.outcome.rounds(name, us);
+    }
+    Ok(ratios)
+}
+
+/// SETs beside fio's sequential writes.
+fn puts(run: &mut Run<'_>, senko: Server, items: &Items) -> Result<()> {
+    run.next("SETs, until the log has come round");
+    traffic::fill(run.bench, &senko, items, None)?;
+    run.next("SETs of 1m");
+    let senko = Ok(senko);
+    let load = Load {
+        gets: 0.0,
+        ..Load::gets(CONNECTIONS)
+    };
+    let (all, device) = beside_fio(run, &[("senko-1m", &senko)], items, &load, |run| {
+        let job = (MIB as u64, CONNECTIONS as u32);
+        by_fio(
+            run,
+            fio::sequential_writes,
+            ("writes.fio", run.own.data),
+            job,
+        )
+    });
+    let figure = over_fio(&all[0], &device, Window::done_per_second);
+    run.outcome.put("put1m_over_fio", figure);
+    drop(std::fs::remove_file(run.bench.scratch.path("writes.fio")));
+    Ok(())
+}
+
+/// Large GETs beside small items that fill DRAM.
+fn dram(run: &mut Run<'_>) -> Result<()> {
+    let large = |prefix, bytes: u64| Items {
+        prefix,
+        ..Items::fixed(bytes / MIB as u64, KEY, MIB)
+    };
+    let once = large("once", run.own.data);
+    let beside = BESIDE.map(|prefix| large(prefix, run.own.data / 4));
+    let small = Items::fixed(2 * run.own.memory / SMALL as u64, KEY, SMALL);
+    let room = run.own.data * 5 / 2 + 4 * run.own.memory;
+    run.bench.scratch.need(room)?;
+    let spec = run.bench.on_flash("senko-beside", run.own.memory, room);
+    let server = run.contender(Ok(spec), &once, None);
+    let server = server.map_err(|why| anyhow!(why))?;
+    for items in &beside {
+        traffic::fill(run.bench, &server, items, None)?;
+    }
+    run.fill(&server, &small)?;
+    // Writes of the fill may still be under way.
+    let mut left = left_dram(&server)?;
+    let settled = Instant::now();
+    loop {
+        thread::sleep(Duration::from_millis(200));
+        let now = left_dram(&server)?;
+        if now == left || settled.elapsed() > Duration::from_secs(10) {
+            break;
+        }
+        left = now;
+    }
+    run.next("large GETs, each once");
+    let sweep = Load {
+        popularity: Popularity::Sequential,
+        ..Load::gets(CONNECTIONS)
+    };
+    let (items, left) = (server.stat("dram_items")?, left_dram(&server)?);
+    let window = run.requests(&server, &once, &sweep, once.keys)?;
+    let taken = left_dram(&server)? - left;
+    run.outcome.bar("item_memory_taken", taken);
+    run.outcome.setting("dram_items_before", items);
+    let now = server.stat("dram_items")?;
+    run.outcome.setting("dram_items_after", now);
+    run.row("senko", "large GETs, each once", &[window]);
+
+    run.next("small GETs, alone and beside");
+    let zipf = Load {
+        popularity: ZIPF,
+        ..Load::gets(CONNECTIONS)
+    };
+    let time = 2 * run.window;
+    run.measure(&server, &small, &zipf.clone().round(99), time)?;
+    for (key, uniform) in [("", false), ("_repeated", true)] {
+        let (mut alone, mut with) = (Vec::new(), Vec::new());
+        for round in 0..=BESIDE.len() {
+            let load = zipf.clone().round(round + 10 * usize::from(uniform));
+            let bench = run.bench;
+            let small_gets = || traffic::measure(bench, &server, &small, &load, time);
+            alone.push(small_gets()?);
+            let Some(items) = beside.get(round) else {
                 break;
-            }
-            left = now;
-        }
-        self.steps.next("large GETs, each once");
-        let sweep = Load {
-            popularity: Popularity::Sequential,
-            ..Load::gets(CONNECTIONS)
-        };
-        let (items, left) = (server.stat("dram_items")?, left_dram(&server)?);
-        let window = traffic::measure_requests(self.bench, &server, &once, &sweep, once.keys)?;
-        let taken = left_dram(&server)? - left;
-        self.outcome.bar("item_memory_taken", taken);
-        self.outcome.setting("dram_items_before", items);
-        let now = server.stat("dram_items")?;
-        self.outcome.setting("dram_items_after", now);
-        self.row("large GETs, each once", &[window]);
-
-        self.steps.next("small GETs, alone and beside");
-        let zipf = Load {
-            popularity: ZIPF,
-            ..Load::gets(CONNECTIONS)
-        };
-        let time = 2 * self.window;
-        traffic::measure(self.bench, &server, &small, &zipf.clone().round(99), time)?;
-        for (key, uniform) in [("", false), ("_repeated", true)] {
-            let (mut alone, mut with) = (Vec::new(), Vec::new());
-            for round in 0..=BESIDE.len() {
-                let load = zipf.clone().round(round + 10 * usize::from(uniform));
-                let small_gets = || traffic::measure(self.bench, &server, &small, &load, time);
-                alone.push(small_gets()?);
-                let Some(items) = beside.get(round) else {
-                    break;
-                };
-                let large = Load {
-                    rate: Some(items.keys as f64 / time.as_secs_f64()),
-                    popularity: match uniform {
-                        true => Popularity::Uniform,
-                        false => Popularity::Sequential,
-                    },
-                    ..sweep.clone()
-                };
-                let (beside, flood) = thread::scope(|scope| {
-                    let flood = scope.spawn(|| {
-                        traffic::measure_requests(self.bench, &server, items, &large, items.keys)
-                    });
-                    (small_gets(), flood.join())
-                });
-                let flood = flood.map_err(|_| anyhow!("a thread of the experiment panicked"))??;
-                ensure!(flood.found() > 0.9, "the large values were not there");
-                with.push(beside?);
-            }
-            let around = alone.windows(2).map(|two| {
-                let [before, after] = [&two[0], &two[1]].map(dram_hits);
-                (before + after) / 2.0
+            };
+            let large = Load {
+                rate: Some(items.keys as f64 / time.as_secs_f64()),
+                popularity: match uniform {
+                    true => Popularity::Uniform,
+                    false => Popularity::Sequential,
+                },
+                ..sweep.clone()
+            };
+            let (beside, flood) = thread::scope(|scope| {
+                let flood = scope
+                    .spawn(|| traffic::measure_requests(bench, &server, items, &large, items.keys));
+                (small_gets(), flood.join())
             });
-            let ratios = with.iter().map(dram_hits).zip(around);
-            let figure = ratios.map(|(with, alone)| with / alone).collect();
-            let key = format!("dram_hit_ratio_beside{key}");
-            self.outcome.rounds(&key, figure);
-            self.row("small GETs alone", &alone);
-            self.row(&key, &with);
+            let flood = flood.map_err(|_| anyhow!("a thread of the experiment panicked"))??;
+            ensure!(flood.found() > 0.9, "the large values were not there");
+            with.push(beside?);
         }
-        Ok(())
+        let around = alone.windows(2).map(|two| {
+            let [before, after] = [&two[0], &two[1]].map(dram_hits);
+            (before + after) / 2.0
+        });
+        let ratios = with.iter().map(dram_hits).zip(around);
+        let figure = ratios.map(|(with, alone)| with / alone).collect();
+        let key = format!("dram_hit_ratio_beside{key}");
+        run.outcome.rounds(&key, figure);
+        run.row("senko", "small GETs alone", &alone);
+        run.row("senko", &key, &with);
     }
+    Ok(())
+}
 
-    /// Peak memory while many read values of 32 MiB.
-    fn readers(&mut self) -> Result<()> {
-        let items = Items::fixed(self.data / (32 * MIB) as u64 / 2, KEY, 32 * MIB);
-        let room = self.data * 2;
-        self.bench.scratch.need(room)?;
-        let spec = self.bench.on_flash("senko-32m", self.memory, room);
-        let server = self.start(Ok(spec), &items, None);
-        let server = server.map_err(|why| anyhow!(why))?;
-        self.steps.next("readers of 32 MiB");
-        let load = Load::gets(READERS);
-        let gets = 2 * READERS as u64;
-        let window = traffic::measure_requests(self.bench, &server, &items, &load, gets)?;
-        ensure!(
-            window.step.counts.hits == gets,
-            "{} of {gets} GETs of 32 MiB found their value",
-            window.step.counts.hits
-        );
-        self.row("256 readers of 32 MiB", &[window]);
-        let peak = process::memory(server.pid())?.peak;
-        let ratio = peak as f64 / self.memory as f64;
-        self.outcome.bar("rss_over_cap", ratio);
-        Ok(())
-    }
-
-    fn row(&mut self, what: &str, windows: &[Window]) {
-        self.table.row(Series::row_of("senko", what, windows));
-    }
+/// Peak memory while many read values of 32 MiB.
+fn readers(run: &mut Run<'_>) -> Result<()> {
+    let items = Items::fixed(run.own.data / (32 * MIB) as u64 / 2, KEY, 32 * MIB);
+    let room = run.own.data * 2;
+    run.bench.scratch.need(room)?;
+    let spec = run.bench.on_flash("senko-32m", run.own.memory, room);
+    let server = run.contender(Ok(spec), &items, None);
+    let server = server.map_err(|why| anyhow!(why))?;
+    run.next("readers of 32 MiB");
+    let load = Load::gets(READERS);
+    let gets = 2 * READERS as u64;
+    let window = run.requests(&server, &items, &load, gets)?;
+    ensure!(
+        window.step.counts.hits == gets,
+        "{} of {gets} GETs of 32 MiB found their value",
+        window.step.counts.hits
+    );
+    run.row("senko", "256 readers of 32 MiB", &[window]);
+    let peak = process::memory(server.pid())?.peak;
+    let ratio = peak as f64 / run.own.memory as f64;
+    run.outcome.bar("rss_over_cap", ratio);
+    Ok(())
 }

@@ -16,12 +16,9 @@ use senko_workload::{Histogram, KeySpace};
 
 use crate::rig::crowd::{Burden, Counts};
 use crate::rig::probe::on_core;
-use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF, us};
-use crate::rig::{
-    Bench, Certificate, Items, Load, Series, Server, Spec, Steps, Window, process, sys,
-};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
+use crate::rig::{Bench, Certificate, Items, Load, Run, Server, Spec, Window, process, sys};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason};
 
 const STEADY: usize = 64;
 /// The share of the peak that the steady load asks for.
@@ -49,25 +46,24 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     sys::open_files(CROWD as u64 + OTHER_FILES)
         .context("the crowd needs more open files than this process may have")?;
     let turns: usize = bench.scaled(3, 10);
-    let mut run = Run {
-        steps: Steps::new(progress, 4 + 4 * turns as u64),
+    let mut run = Run::new(
         bench,
-        turns,
-        time: Duration::from_secs(bench.scaled(3, 20)),
+        progress,
         outcome,
-        table: Table::new("Windows", &COLUMNS),
-    };
+        (4 + 4 * turns as u64, "Windows"),
+        (),
+    );
+    (run.rounds, run.window) = (turns, Duration::from_secs(bench.scaled(3, 20)));
     run.outcome.setting("turns", turns);
-    run.outcome.setting("turn_seconds", run.time.as_secs());
+    run.outcome.setting("turn_seconds", run.window.as_secs());
     run.outcome.setting("crowd_connections", CROWD);
     run.outcome.setting("storm_per_s", STORM);
     run.outcome.setting("share_of_peak", SHARE);
-    let ended = run.overload();
-    run.outcome.part(
+    run.part(
         &["p99_over_calm", "rss_over_cap", "memcached_p99_over_calm"],
-        ended,
+        overload,
     );
-    run.outcome.tables.push(run.table);
+    run.finish();
     Ok(())
 }
 
@@ -80,15 +76,6 @@ struct Contender {
     crowd: Counts,
 }
 
-struct Run<'a> {
-    bench: &'a Bench<'a>,
-    turns: usize,
-    time: Duration,
-    steps: Steps<'a>,
-    outcome: &'a mut Outcome,
-    table: Table,
-}
-
 fn pooled(windows: &[Window]) -> Histogram {
     let mut all = Histogram::new();
     for window in windows {
@@ -98,186 +85,184 @@ fn pooled(windows: &[Window]) -> Histogram {
     all
 }
 
-impl Run<'_> {
-    fn overload(&mut self) -> Result<()> {
-        let memory: u64 = self.bench.scaled(256 << 20, 1 << 30);
-        // A fifth more than the memory holds, so that it is full.
-        let items = Items::fixed(memory / 1000 * 12 / 10, 16, 1000);
-        let certificate = Certificate::new(&self.bench.scratch).map_err(|why| anyhow!(why))?;
-        let limit = (2 * CROWD).to_string();
-        let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-        let admin = free.context("there is no free port")?;
-        let senko = self.bench.senko("senko", memory).dram_only().with(&[
-            "-c",
-            &limit,
-            "--admin",
-            &admin.to_string(),
-        ]);
-        let mut senko = self.start(senko, Some(admin), &certificate, &items)?;
-        // The machine's floor: the same turns on a well-known server. Its memory has no cap, since
-        // the memory of its connections is not part of `-m`.
-        let memcached = self.bench.memcached("memcached", memory);
-        let mut memcached = memcached.and_then(|spec| {
-            let spec = spec.with(&["-c", &limit]).capped(None);
-            self.start(spec, None, &certificate, &items).reason()
-        });
-        for turn in 0..self.turns {
-            self.turn(&mut senko, &items, turn)?;
-            if let Ok(contender) = &mut memcached
-                && let Err(error) = self.turn(contender, &items, turn)
-            {
-                memcached = Err(format!("{error:#}"));
-            }
+fn overload(run: &mut Run<'_>) -> Result<()> {
+    let memory: u64 = run.scaled(256 << 20, 1 << 30);
+    // A fifth more than the memory holds, so that it is full.
+    let items = Items::fixed(memory / 1000 * 12 / 10, 16, 1000);
+    let certificate = Certificate::new(&run.bench.scratch).map_err(|why| anyhow!(why))?;
+    let limit = (2 * CROWD).to_string();
+    let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    let admin = free.context("there is no free port")?;
+    let senko = run.bench.senko("senko", memory).dram_only().with(&[
+        "-c",
+        &limit,
+        "--admin",
+        &admin.to_string(),
+    ]);
+    let mut senko = loaded(run, senko, Some(admin), &certificate, &items)?;
+    // The machine's floor: the same turns on a well-known server. Its memory has no cap, since
+    // the memory of its connections is not part of `-m`.
+    let memcached = run.bench.memcached("memcached", memory);
+    let mut memcached = memcached.and_then(|spec| {
+        let spec = spec.with(&["-c", &limit]).capped(None);
+        loaded(run, spec, None, &certificate, &items).reason()
+    });
+    for turn in 0..run.rounds {
+        take_turn(run, &mut senko, &items, turn)?;
+        if let Ok(contender) = &mut memcached
+            && let Err(error) = take_turn(run, contender, &items, turn)
+        {
+            memcached = Err(format!("{error:#}"));
         }
-        self.figures("", &senko);
-        self.setting("", &senko.crowd);
-        match &memcached {
-            Ok(contender) => {
-                self.figures("memcached_", contender);
-                self.setting("memcached_", &contender.crowd);
-            }
-            Err(why) => self.outcome.miss("memcached_p99_over_calm", why.clone()),
+    }
+    figures(run, "", &senko);
+    setting(run, "", &senko.crowd);
+    match &memcached {
+        Ok(contender) => {
+            figures(run, "memcached_", contender);
+            setting(run, "memcached_", &contender.crowd);
         }
-        ensure!(
-            senko.crowd.stormed > 0 && senko.crowd.opened >= (CROWD * self.turns) as u64,
-            "the crowd was not there: {:?}",
-            senko.crowd
+        Err(why) => run.outcome.miss("memcached_p99_over_calm", why.clone()),
+    }
+    ensure!(
+        senko.crowd.stormed > 0 && senko.crowd.opened >= (CROWD * run.rounds) as u64,
+        "the crowd was not there: {:?}",
+        senko.crowd
+    );
+    let peak = process::memory(senko.server.pid())?.peak;
+    run.outcome.setting("cap_bytes", memory);
+    run.outcome.bar("rss_over_cap", peak as f64 / memory as f64);
+    Ok(())
+}
+
+/// A server that is full, and the load that is a part of its peak.
+fn loaded(
+    run: &mut Run<'_>,
+    spec: Spec,
+    admin: Option<SocketAddr>,
+    certificate: &Certificate,
+    items: &Items,
+) -> Result<Contender> {
+    let spec = spec.tls(certificate).map_err(|why| anyhow!(why))?;
+    let server = run.start(&spec)?;
+    let name = server.name.clone();
+    run.next(&format!("filling {name}"));
+    run.fill(&server, items)?;
+    run.next(&format!("the peak of {name}"));
+    let closed = Load {
+        gets: 0.9,
+        popularity: ZIPF,
+        ..Load::gets(STEADY)
+    };
+    let peak = run.measure(&server, items, &closed, run.window / 2)?;
+    let rate = (peak.rate() * SHARE).round();
+    run.outcome.setting(format!("rate_{name}"), rate);
+    run.row(&name, "peak", &[peak]);
+    Ok(Contender {
+        server,
+        admin,
+        steady: Load {
+            rate: Some(rate),
+            ..closed
+        },
+        calm: Vec::new(),
+        beside: Vec::new(),
+        crowd: Counts::default(),
+    })
+}
+
+/// A calm window, and one beside the crowd.
+fn take_turn(
+    run: &mut Run<'_>,
+    contender: &mut Contender,
+    items: &Items,
+    turn: usize,
+) -> Result<()> {
+    let load = contender.steady.clone().round(turn);
+    let name = contender.server.name.clone();
+    run.next(&format!("{name}, calm"));
+    let server = &contender.server;
+    let calm = run.measure(server, items, &load, run.window)?;
+    contender.calm.push(calm);
+    run.next(&format!("{name}, beside the crowd"));
+    let (window, counts) = beside(run, server, contender.admin, items, &load)?;
+    contender.beside.push(window);
+    let crowd = &mut contender.crowd;
+    crowd.opened += counts.opened;
+    crowd.again += counts.again;
+    crowd.stormed += counts.stormed;
+    crowd.refused += counts.refused;
+    Ok(())
+}
+
+fn setting(run: &mut Run<'_>, prefix: &str, crowd: &Counts) {
+    for (what, count) in [
+        ("opened", crowd.opened),
+        ("opened_again", crowd.again),
+        ("stormed", crowd.stormed),
+        ("refused", crowd.refused),
+    ] {
+        run.outcome.setting(format!("{prefix}crowd_{what}"), count);
+    }
+}
+
+/// Figures of a contender, with this prefix in their names.
+fn figures(run: &mut Run<'_>, prefix: &str, contender: &Contender) {
+    let name = contender.server.name.clone();
+    run.row(&name, "calm, medians of turns", &contender.calm);
+    run.row(
+        &name,
+        "beside the crowd, medians of turns",
+        &contender.beside,
+    );
+    let (quiet, loud) = (pooled(&contender.calm), pooled(&contender.beside));
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let (quiet, loud) = (us(&quiet, quantile), us(&loud, quantile));
+        run.outcome
+            .bar(format!("{prefix}{name}_over_calm"), loud / quiet);
+        run.outcome.bar(format!("{prefix}{name}_calm_us"), quiet);
+        run.outcome.bar(format!("{prefix}{name}_beside_us"), loud);
+    }
+    for (name, windows) in [("calm", &contender.calm), ("beside", &contender.beside)] {
+        let mut late = Histogram::new();
+        let mut failed = 0;
+        for window in windows {
+            late.merge(&window.step.late);
+            failed += window.step.counts.failed;
+        }
+        run.outcome.bar(
+            format!("{prefix}load_generator_late_p99_us_{name}"),
+            us(&late, 0.99),
         );
-        let peak = process::memory(senko.server.pid())?.peak;
-        self.outcome.setting("cap_bytes", memory);
-        self.outcome
-            .bar("rss_over_cap", peak as f64 / memory as f64);
-        Ok(())
+        run.outcome
+            .bar(format!("{prefix}failed_{name}"), failed as f64);
     }
+}
 
-    /// A server that is full, and the load that is a part of its peak.
-    fn start(
-        &mut self,
-        spec: Spec,
-        admin: Option<SocketAddr>,
-        certificate: &Certificate,
-        items: &Items,
-    ) -> Result<Contender> {
-        let spec = spec.tls(certificate).map_err(|why| anyhow!(why))?;
-        let server = self.bench.start(&spec, self.outcome)?;
-        let name = server.name.clone();
-        self.steps.next(&format!("filling {name}"));
-        traffic::fill_fast(self.bench, &server, items)?;
-        self.steps.next(&format!("the peak of {name}"));
-        let closed = Load {
-            gets: 0.9,
-            popularity: ZIPF,
-            ..Load::gets(STEADY)
-        };
-        let peak = traffic::measure(self.bench, &server, items, &closed, self.time / 2)?;
-        let rate = (peak.rate() * SHARE).round();
-        self.outcome.setting(format!("rate_{name}"), rate);
-        self.row(&name, "peak", &[peak]);
-        Ok(Contender {
-            server,
-            admin,
-            steady: Load {
-                rate: Some(rate),
-                ..closed
-            },
-            calm: Vec::new(),
-            beside: Vec::new(),
-            crowd: Counts::default(),
-        })
-    }
-
-    /// A calm window, and one beside the crowd.
-    fn turn(&mut self, contender: &mut Contender, items: &Items, turn: usize) -> Result<()> {
-        let load = contender.steady.clone().round(turn);
-        let name = contender.server.name.clone();
-        self.steps.next(&format!("{name}, calm"));
-        let server = &contender.server;
-        let calm = traffic::measure(self.bench, server, items, &load, self.time)?;
-        contender.calm.push(calm);
-        self.steps.next(&format!("{name}, beside the crowd"));
-        let (window, counts) = self.beside(server, contender.admin, items, &load)?;
-        contender.beside.push(window);
-        let crowd = &mut contender.crowd;
-        crowd.opened += counts.opened;
-        crowd.again += counts.again;
-        crowd.stormed += counts.stormed;
-        crowd.refused += counts.refused;
-        Ok(())
-    }
-
-    fn setting(&mut self, prefix: &str, crowd: &Counts) {
-        for (what, count) in [
-            ("opened", crowd.opened),
-            ("opened_again", crowd.again),
-            ("stormed", crowd.stormed),
-            ("refused", crowd.refused),
-        ] {
-            self.outcome.setting(format!("{prefix}crowd_{what}"), count);
+/// A window of the steady load while the crowd is there.
+fn beside(
+    run: &Run<'_>,
+    server: &Server,
+    admin: Option<SocketAddr>,
+    items: &Items,
+    load: &Load,
+) -> Result<(Window, Counts)> {
+    let mut key = Vec::new();
+    KeySpace::new(items.prefix, items.key, items.keys - 1)?.append(items.keys - 1, &mut key);
+    let key = String::from_utf8_lossy(&key);
+    let burden = Burden::new(server, admin, &key, CROWD, STORM)?;
+    let (there, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let core = run.bench.load_core();
+    thread::scope(|scope| {
+        let crowd = scope.spawn(|| on_core(core, || burden.carry(&there, &over)));
+        while !there.load(Ordering::Relaxed) && !crowd.is_finished() {
+            thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    /// Figures of a contender, with this prefix in their names.
-    fn figures(&mut self, prefix: &str, contender: &Contender) {
-        let name = contender.server.name.clone();
-        self.row(&name, "calm, medians of turns", &contender.calm);
-        self.row(
-            &name,
-            "beside the crowd, medians of turns",
-            &contender.beside,
-        );
-        let (quiet, loud) = (pooled(&contender.calm), pooled(&contender.beside));
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-            let (quiet, loud) = (us(&quiet, quantile), us(&loud, quantile));
-            self.outcome
-                .bar(format!("{prefix}{name}_over_calm"), loud / quiet);
-            self.outcome.bar(format!("{prefix}{name}_calm_us"), quiet);
-            self.outcome.bar(format!("{prefix}{name}_beside_us"), loud);
-        }
-        for (name, windows) in [("calm", &contender.calm), ("beside", &contender.beside)] {
-            let mut late = Histogram::new();
-            let mut failed = 0;
-            for window in windows {
-                late.merge(&window.step.late);
-                failed += window.step.counts.failed;
-            }
-            self.outcome.bar(
-                format!("{prefix}load_generator_late_p99_us_{name}"),
-                us(&late, 0.99),
-            );
-            self.outcome
-                .bar(format!("{prefix}failed_{name}"), failed as f64);
-        }
-    }
-
-    /// A window of the steady load while the crowd is there.
-    fn beside(
-        &self,
-        server: &Server,
-        admin: Option<SocketAddr>,
-        items: &Items,
-        load: &Load,
-    ) -> Result<(Window, Counts)> {
-        let mut key = Vec::new();
-        KeySpace::new(items.prefix, items.key, items.keys - 1)?.append(items.keys - 1, &mut key);
-        let key = String::from_utf8_lossy(&key);
-        let burden = Burden::new(server, admin, &key, CROWD, STORM)?;
-        let (there, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let core = self.bench.load_core();
-        thread::scope(|scope| {
-            let crowd = scope.spawn(|| on_core(core, || burden.carry(&there, &over)));
-            while !there.load(Ordering::Relaxed) && !crowd.is_finished() {
-                thread::sleep(Duration::from_millis(5));
-            }
-            let window = traffic::measure(self.bench, server, items, load, self.time);
-            over.store(true, Ordering::Relaxed);
-            let counts = crowd
-                .join()
-                .map_err(|_| anyhow!("a thread of the experiment panicked"))??;
-            Ok((window?, counts))
-        })
-    }
-
-    fn row(&mut self, name: &str, what: &str, windows: &[Window]) {
-        self.table.row(Series::row_of(name, what, windows));
-    }
+        let window = traffic::measure(run.bench, server, items, load, run.window);
+        over.store(true, Ordering::Relaxed);
+        let counts = crowd
+            .join()
+            .map_err(|_| anyhow!("a thread of the experiment panicked"))??;
+        Ok((window?, counts))
+    })
 }

@@ -21,11 +21,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use senko_workload::Histogram;
 
-use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, us};
 use crate::rig::wire::{Buckets, free_port, metrics};
-use crate::rig::{Bench, Items, Load, Server, Steps, Window, ratio};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Figure, Items, Load, Run, Server, Window, ratio};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress};
 
 /// Connections. There are as many in the open loops as in the search for the peak, so that below
 /// the peak no request waits for a connection.
@@ -57,12 +56,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let turns = bench.scaled(6, 30);
     let time = Duration::from_secs(bench.scaled(4, 60));
-    let mut run = Run {
-        bench,
-        steps: Steps::new(progress, 4 + 2 * turns),
-        outcome,
-        table: Table::new("Windows", &COLUMNS),
-    };
+    let mut run = Run::new(bench, progress, outcome, (4 + 2 * turns, "Windows"), ());
     run.outcome.setting("turns", turns);
     run.outcome.setting("turn_seconds", time.as_secs());
     run.outcome.setting("connections", CONNECTIONS);
@@ -80,25 +74,18 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         .on_flash("senko", memory, flash)
         .with(&["--admin", &admin.to_string()]);
     let server = bench.start(&spec, run.outcome)?;
-    run.steps.next("filling the flash");
-    traffic::fill_fast(bench, &server, &items)?;
+    run.next("filling the flash");
+    run.fill(&server, &items)?;
     let reclaimed = server.stat("flash_reclaimed_regions")?;
     run.outcome.setting("reclaimed_regions_before", reclaimed);
-    let ended = run.tails(&server, admin, &items, turns as usize, time);
-    run.outcome
-        .part(&["p999_mixed_over_readonly", "round_p999_ms"], ended);
-    let ended = run.hot(&server, &items, time);
-    run.outcome
-        .part(&["dram_hit_p99_us_while_flash_is_saturated"], ended);
-    run.outcome.tables.push(run.table);
+    run.part(&["p999_mixed_over_readonly", "round_p999_ms"], |run| {
+        tails(run, &server, admin, &items, turns as usize, time)
+    });
+    run.part(&["dram_hit_p99_us_while_flash_is_saturated"], |run| {
+        hot(run, &server, &items, time)
+    });
+    run.finish();
     Ok(())
-}
-
-struct Run<'a> {
-    bench: &'a Bench<'a>,
-    steps: Steps<'a>,
-    outcome: &'a mut Outcome,
-    table: Table,
 }
 
 /// The latency at a quantile over all windows.
@@ -113,164 +100,141 @@ fn pooled(windows: &[Window], quantile: f64) -> Figure {
     Ok(us(&all, quantile))
 }
 
-impl Run<'_> {
-    fn tails(
-        &mut self,
-        server: &Server,
-        admin: SocketAddr,
-        items: &Items,
-        turns: usize,
-        time: Duration,
-    ) -> Result<()> {
-        self.steps.next("the read-only peak");
-        let mut peak: f64 = 0.0;
-        for connections in [64, CONNECTIONS] {
-            let window = traffic::measure(
-                self.bench,
-                server,
-                items,
-                &Load::gets(connections),
-                time / 2,
-            )?;
-            peak = peak.max(window.rate());
-            self.row("peak", &[window]);
-        }
-        let rate = (peak * SHARE).round();
-        self.outcome.setting("rate", rate);
-        let reads = Load {
-            rate: Some(rate),
-            ..Load::gets(CONNECTIONS)
-        };
-        let mixed = Load {
-            gets: GETS,
-            ..reads.clone()
-        };
-        let (mut read_only, mut with_sets) = (Vec::new(), Vec::new());
-        let mut rounds = Buckets::default();
-        for turn in 0..turns {
-            self.steps.next("read-only");
-            read_only.push(traffic::measure(
-                self.bench,
-                server,
-                items,
-                &reads.clone().round(turn),
-                time,
-            )?);
-            self.steps.next("with SETs");
-            let before = Buckets::of(&metrics(admin)?, SETS);
-            with_sets.push(traffic::measure(
-                self.bench,
-                server,
-                items,
-                &mixed.clone().round(turn),
-                time,
-            )?);
-            rounds.add(&Buckets::of(&metrics(admin)?, SETS).since(&before));
-        }
-        self.row("read-only, medians of turns", &read_only);
-        self.row("with SETs, medians of turns", &with_sets);
-        let reclaimed: f64 = with_sets
-            .iter()
-            .map(|window| window.grown("flash_reclaimed_regions"))
-            .sum();
-        self.outcome.bar("reclaimed_regions_while_mixed", reclaimed);
-        // Dirty items of the previous turn, and promotions: the baseline also has a few writes.
-        let beside: f64 = read_only
-            .iter()
-            .map(|window| window.grown("flash_reclaimed_regions"))
-            .sum();
-        self.outcome.bar("reclaimed_regions_while_readonly", beside);
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-            let (reads, mixed) = (pooled(&read_only, quantile), pooled(&with_sets, quantile));
-            let over = if reclaimed == 0.0 {
-                Err("no region was reclaimed while SETs came".to_owned())
-            } else {
-                ratio(&mixed, &reads)
-            };
-            self.outcome
-                .put(format!("{name}_mixed_over_readonly"), over);
-            self.outcome.put(format!("{name}_readonly_us"), reads);
-            self.outcome.put(format!("{name}_mixed_us"), mixed);
-        }
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-            let ms = rounds.quantile(quantile) * 1e3;
-            self.outcome.bar(format!("round_{name}_ms"), ms);
-        }
-        let late = |windows: &[Window]| {
-            windows
-                .iter()
-                .map(|window| us(&window.step.late, 0.999))
-                .fold(0.0, f64::max)
-        };
-        self.outcome.bar(
-            "load_generator_late_p999_us",
-            late(&read_only).max(late(&with_sets)),
-        );
-        Ok(())
+fn tails(
+    run: &mut Run<'_>,
+    server: &Server,
+    admin: SocketAddr,
+    items: &Items,
+    turns: usize,
+    time: Duration,
+) -> Result<()> {
+    run.next("the read-only peak");
+    let mut peak: f64 = 0.0;
+    for connections in [64, CONNECTIONS] {
+        let load = Load::gets(connections);
+        let window = run.measure(server, items, &load, time / 2)?;
+        peak = peak.max(window.rate());
+        run.row("senko", "peak", &[window]);
     }
+    let rate = (peak * SHARE).round();
+    run.outcome.setting("rate", rate);
+    let reads = Load {
+        rate: Some(rate),
+        ..Load::gets(CONNECTIONS)
+    };
+    let mixed = Load {
+        gets: GETS,
+        ..reads.clone()
+    };
+    let (mut read_only, mut with_sets) = (Vec::new(), Vec::new());
+    let mut rounds = Buckets::default();
+    for turn in 0..turns {
+        run.next("read-only");
+        let reads = reads.clone().round(turn);
+        read_only.push(run.measure(server, items, &reads, time)?);
+        run.next("with SETs");
+        let before = Buckets::of(&metrics(admin)?, SETS);
+        let mixed = mixed.clone().round(turn);
+        with_sets.push(run.measure(server, items, &mixed, time)?);
+        rounds.add(&Buckets::of(&metrics(admin)?, SETS).since(&before));
+    }
+    run.row("senko", "read-only, medians of turns", &read_only);
+    run.row("senko", "with SETs, medians of turns", &with_sets);
+    let reclaimed = |windows: &[Window]| -> f64 {
+        let each = windows.iter();
+        each.map(|window| window.grown("flash_reclaimed_regions"))
+            .sum()
+    };
+    let beside = reclaimed(&read_only);
+    let reclaimed = reclaimed(&with_sets);
+    run.outcome.bar("reclaimed_regions_while_mixed", reclaimed);
+    // Dirty items of the previous turn, and promotions: the baseline also has a few writes.
+    run.outcome.bar("reclaimed_regions_while_readonly", beside);
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let (reads, mixed) = (pooled(&read_only, quantile), pooled(&with_sets, quantile));
+        let over = if reclaimed == 0.0 {
+            Err("no region was reclaimed while SETs came".to_owned())
+        } else {
+            ratio(&mixed, &reads)
+        };
+        run.outcome.put(format!("{name}_mixed_over_readonly"), over);
+        run.outcome.put(format!("{name}_readonly_us"), reads);
+        run.outcome.put(format!("{name}_mixed_us"), mixed);
+    }
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let ms = rounds.quantile(quantile) * 1e3;
+        run.outcome.bar(format!("round_{name}_ms"), ms);
+    }
+    let late = |windows: &[Window]| {
+        windows
+            .iter()
+            .map(|window| us(&window.step.late, 0.999))
+            .fold(0.0, f64::max)
+    };
+    run.outcome.bar(
+        "load_generator_late_p999_us",
+        late(&read_only).max(late(&with_sets)),
+    );
+    Ok(())
+}
 
-    /// DRAM hits of few connections, alone and while others saturate the device.
-    fn hot(&mut self, server: &Server, items: &Items, time: Duration) -> Result<()> {
-        self.steps.next("DRAM hits beside a saturated device");
-        let hot = Items {
-            keys: 100,
-            prefix: "hot",
-            ..items.clone()
-        };
-        traffic::fill(self.bench, server, &hot, None)?;
-        let few = Load {
-            rate: Some(HOT_RATE),
-            ..Load::gets(4)
-        };
-        let alone = traffic::measure(self.bench, server, &hot, &few, time)?;
-        let (beside, flood) = thread::scope(|scope| {
-            // The flood begins before the hits and ends after them.
-            let flood = scope.spawn(|| {
-                traffic::measure(
-                    self.bench,
-                    server,
-                    items,
-                    &Load::gets(CONNECTIONS).round(1 << 20),
-                    time + Duration::from_secs(2),
-                )
-            });
-            thread::sleep(Duration::from_secs(1));
-            let beside = traffic::measure(self.bench, server, &hot, &few, time);
-            (beside, flood.join())
+/// DRAM hits of few connections, alone and while others saturate the device.
+fn hot(run: &mut Run<'_>, server: &Server, items: &Items, time: Duration) -> Result<()> {
+    run.next("DRAM hits beside a saturated device");
+    let hot = Items {
+        keys: 100,
+        prefix: "hot",
+        ..items.clone()
+    };
+    traffic::fill(run.bench, server, &hot, None)?;
+    let few = Load {
+        rate: Some(HOT_RATE),
+        ..Load::gets(4)
+    };
+    let alone = run.measure(server, &hot, &few, time)?;
+    let (beside, flood) = thread::scope(|scope| {
+        // The flood begins before the hits and ends after them.
+        let bench = run.bench;
+        let flood = scope.spawn(move || {
+            let load = Load::gets(CONNECTIONS).round(1 << 20);
+            traffic::measure(bench, server, items, &load, time + Duration::from_secs(2))
         });
-        let beside = beside?;
-        let flood = flood
-            .map_err(|_| anyhow!("a thread of the experiment panicked"))?
-            .context("the load that saturates the device failed")?;
-        self.row("hot items alone", std::slice::from_ref(&alone));
-        self.row("hot items beside the others", std::slice::from_ref(&beside));
-        self.row("the others", std::slice::from_ref(&flood));
-        // The last one shows what the machine adds to any p99.9.
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-            let (alone, beside) = (
-                us(&alone.step.get, quantile),
-                us(&beside.step.get, quantile),
-            );
-            self.outcome.bar(format!("dram_hit_{name}_us_alone"), alone);
-            self.outcome.bar(
-                format!("dram_hit_{name}_while_flash_is_saturated_over_alone"),
-                beside / alone,
-            );
-            self.outcome.bar(
-                format!("dram_hit_{name}_us_while_flash_is_saturated"),
-                beside,
-            );
-        }
-        self.outcome
-            .bar("flash_get_p50_us_while_saturated", us(&flood.step.get, 0.5));
-        self.outcome.bar(
-            "flash_get_p99_us_while_saturated",
-            us(&flood.step.get, 0.99),
+        thread::sleep(Duration::from_secs(1));
+        let beside = traffic::measure(bench, server, &hot, &few, time);
+        (beside, flood.join())
+    });
+    let beside = beside?;
+    let flood = flood
+        .map_err(|_| anyhow!("a thread of the experiment panicked"))?
+        .context("the load that saturates the device failed")?;
+    run.row("senko", "hot items alone", std::slice::from_ref(&alone));
+    run.row(
+        "senko",
+        "hot items beside the others",
+        std::slice::from_ref(&beside),
+    );
+    run.row("senko", "the others", std::slice::from_ref(&flood));
+    // The last one shows what the machine adds to any p99.9.
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let (alone, beside) = (
+            us(&alone.step.get, quantile),
+            us(&beside.step.get, quantile),
         );
-        Ok(())
+        run.outcome.bar(format!("dram_hit_{name}_us_alone"), alone);
+        run.outcome.bar(
+            format!("dram_hit_{name}_while_flash_is_saturated_over_alone"),
+            beside / alone,
+        );
+        run.outcome.bar(
+            format!("dram_hit_{name}_us_while_flash_is_saturated"),
+            beside,
+        );
     }
-
-    fn row(&mut self, what: &str, windows: &[Window]) {
-        self.table.row(Series::row_of("senko", what, windows));
-    }
+    run.outcome
+        .bar("flash_get_p50_us_while_saturated", us(&flood.step.get, 0.5));
+    run.outcome.bar(
+        "flash_get_p99_us_while_saturated",
+        us(&flood.step.get, 0.99),
+    );
+    Ok(())
 }

@@ -13,10 +13,9 @@ use anyhow::Result;
 use senko_io::PAGE_SIZE;
 
 use crate::rig::certificate::CIPHER;
-use crate::rig::series::{COLUMNS, Contender, take_turn};
-use crate::rig::traffic;
-use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, over};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Reason, Table};
+use crate::rig::series::{Contender, take_turn};
+use crate::rig::{self, Bench, Certificate, Items, Load, Series, Spec, Window, over};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress};
 
 const CONNECTIONS: usize = 64;
 
@@ -34,36 +33,20 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
-    let mut run = Run {
-        certificate: Certificate::new(&bench.scratch),
-        steps: Steps::new(progress, 6),
-        bench,
-        rounds: bench.scaled(4, 25),
-        window: Duration::from_secs(bench.scaled(1, 3)),
-        outcome,
-        table: Table::new("With TLS and without, medians of the rounds", &COLUMNS),
-    };
+    let certificate = Certificate::new(&bench.scratch);
+    let title = "With TLS and without, medians of the rounds";
+    let mut run = Run::new(bench, progress, outcome, (6, title), certificate);
+    let window = Duration::from_secs(bench.scaled(1, 3));
+    run.in_rounds(bench.scaled(4, 25), window);
     run.outcome.setting("connections", CONNECTIONS);
-    run.outcome.setting("rounds", run.rounds);
-    run.outcome.setting("window_seconds", run.window.as_secs());
     run.outcome.setting("cipher", CIPHER);
-    let ended = run.dram();
-    run.outcome.part(&["tls_cpu_over_memcached"], ended);
-    let ended = run.flash();
-    run.outcome.part(&["flash_tls_over_plain"], ended);
-    run.outcome.tables.push(run.table);
+    run.part(&["tls_cpu_over_memcached"], dram);
+    run.part(&["flash_tls_over_plain"], flash);
+    run.finish();
     Ok(())
 }
 
-struct Run<'a> {
-    certificate: Result<Certificate, String>,
-    bench: &'a Bench<'a>,
-    rounds: usize,
-    window: Duration,
-    steps: Steps<'a>,
-    outcome: &'a mut Outcome,
-    table: Table,
-}
+type Run<'a> = rig::Run<'a, Result<Certificate, String>>;
 
 /// The same requests with TLS and without.
 fn loads() -> [(&'static str, Load); 2] {
@@ -75,97 +58,90 @@ fn loads() -> [(&'static str, Load); 2] {
     [("plain", plain), ("TLS", tls)]
 }
 
-impl Run<'_> {
-    /// A contender with a second address that has TLS, filled with the items.
-    fn start(&mut self, spec: Result<Spec, String>, items: &Items) -> Contender {
-        let certificate = self.certificate.as_ref().map_err(Clone::clone)?;
-        let spec = spec?.tls(certificate)?;
-        self.steps.next(&format!("filling {}", spec.name));
-        let server = self.bench.start(&spec, self.outcome).reason()?;
-        traffic::fill(self.bench, &server, items, None).reason()?;
-        Ok(server)
-    }
+/// A contender with a second address that has TLS, filled with the items.
+fn encrypted(run: &mut Run<'_>, spec: Result<Spec, String>, items: &Items) -> Contender {
+    let certificate = run.own.as_ref().map_err(Clone::clone)?;
+    let spec = spec?.tls(certificate);
+    run.contender(spec, items, None)
+}
 
-    /// Series of the contenders, without TLS and with it, in turn.
-    fn turns(
-        &mut self,
-        contenders: &[(&str, &Contender)],
-        place: &str,
-        items: &Items,
-    ) -> [Vec<Series>; 2] {
-        self.steps.next(&format!("{place}, in turns"));
-        let loads = loads();
-        let mut all = loads
-            .each_ref()
-            .map(|(what, _)| Series::of(contenders, &format!("{place}, {what}")));
-        for round in 0..self.rounds {
-            for ((_, load), series) in loads.iter().zip(&mut all) {
-                let load = load.clone().round(round);
-                take_turn(self.bench, contenders, items, &load, self.window, series);
-            }
+/// Series of the contenders, without TLS and with it, in turn.
+fn in_turns(
+    run: &mut Run<'_>,
+    contenders: &[(&str, &Contender)],
+    place: &str,
+    items: &Items,
+) -> [Vec<Series>; 2] {
+    run.next(&format!("{place}, in turns"));
+    let loads = loads();
+    let mut all = loads
+        .each_ref()
+        .map(|(what, _)| Series::of(contenders, &format!("{place}, {what}")));
+    for round in 0..run.rounds {
+        for ((_, load), series) in loads.iter().zip(&mut all) {
+            let load = load.clone().round(round);
+            take_turn(run.bench, contenders, items, &load, run.window, series);
         }
-        for series in all.iter().flatten() {
-            self.table.row(series.row());
-        }
-        all
     }
+    run.rows(all.iter().flatten());
+    all
+}
 
-    fn dram(&mut self) -> Result<()> {
-        let items = Items::fixed(self.bench.scaled(100_000, 1_000_000), 16, 1000);
-        let memory = items.keys * 1536 + (64 << 20);
-        let senko = self.bench.senko("senko", memory).dram_only();
-        let senko = self.start(Ok(senko), &items);
-        let memcached = self.bench.memcached("memcached", memory);
-        let memcached = self.start(memcached, &items);
-        let both = [("senko", &senko), ("memcached", &memcached)];
-        let [plain, tls] = self.turns(&both, "DRAM", &items);
-        for (key, one, other) in [
-            ("tls_cpu_over_memcached", &tls[0], &tls[1]),
-            ("plain_cpu_over_memcached", &plain[0], &plain[1]),
-            ("tls_cpu_over_plain", &tls[0], &plain[0]),
-            ("memcached_tls_cpu_over_plain", &tls[1], &plain[1]),
-        ] {
-            self.outcome.put(key, over(one, other, Window::server_us));
-        }
-        for (key, series) in [
-            ("tls_cpu_us", &tls[0]),
-            ("plain_cpu_us", &plain[0]),
-            ("memcached_tls_cpu_us", &tls[1]),
-            ("memcached_plain_cpu_us", &plain[1]),
-        ] {
-            self.outcome.put(key, series.figure(Window::server_us));
-        }
-        Ok(())
+fn dram(run: &mut Run<'_>) -> Result<()> {
+    let items = Items::fixed(run.scaled(100_000, 1_000_000), 16, 1000);
+    let memory = items.keys * 1536 + (64 << 20);
+    let senko = run.bench.senko("senko", memory).dram_only();
+    let senko = encrypted(run, Ok(senko), &items);
+    let memcached = run.bench.memcached("memcached", memory);
+    let memcached = encrypted(run, memcached, &items);
+    let both = [("senko", &senko), ("memcached", &memcached)];
+    let [plain, tls] = in_turns(run, &both, "DRAM", &items);
+    for (key, one, other) in [
+        ("tls_cpu_over_memcached", &tls[0], &tls[1]),
+        ("plain_cpu_over_memcached", &plain[0], &plain[1]),
+        ("tls_cpu_over_plain", &tls[0], &plain[0]),
+        ("memcached_tls_cpu_over_plain", &tls[1], &plain[1]),
+    ] {
+        run.outcome.put(key, over(one, other, Window::server_us));
     }
+    for (key, series) in [
+        ("tls_cpu_us", &tls[0]),
+        ("plain_cpu_us", &plain[0]),
+        ("memcached_tls_cpu_us", &tls[1]),
+        ("memcached_plain_cpu_us", &plain[1]),
+    ] {
+        run.outcome.put(key, series.figure(Window::server_us));
+    }
+    Ok(())
+}
 
-    /// One page an item, nearly all on flash.
-    fn flash(&mut self) -> Result<()> {
-        let pages: u64 = self.bench.scaled(1 << 16, 1 << 20);
-        let bytes = pages * PAGE_SIZE as u64;
-        let items = Items::fixed(pages, 16, 3900);
-        self.bench.scratch.need(bytes / 2 * 3)?;
-        let memory = (bytes / 8).max(64 << 20);
-        let spec = self.bench.on_flash("senko-flash", memory, bytes / 2 * 3);
-        let senko = self.start(Ok(spec), &items);
-        let [plain, tls] = self.turns(&[("senko", &senko)], "flash", &items);
-        let (plain, tls) = (&plain[0], &tls[0]);
-        let rate = Window::flash_hits_per_second;
-        self.outcome
-            .put("flash_tls_over_plain", over(tls, plain, rate));
-        self.outcome.put(
-            "flash_tls_cpu_over_plain",
-            over(tls, plain, Window::server_us),
-        );
-        for (key, of) in [
-            ("flash_gets_per_s_tls", rate as fn(&Window) -> f64),
-            // Near 100 %, the load generator is the limit, not the server.
-            ("flash_load_percent_tls", Window::load_percent),
-            ("flash_server_percent_tls", Window::server_percent),
-        ] {
-            self.outcome.put(key, tls.figure(of));
-        }
-        self.outcome
-            .put("flash_gets_per_s_plain", plain.figure(rate));
-        Ok(())
+/// One page an item, nearly all on flash.
+fn flash(run: &mut Run<'_>) -> Result<()> {
+    let pages: u64 = run.scaled(1 << 16, 1 << 20);
+    let bytes = pages * PAGE_SIZE as u64;
+    let items = Items::fixed(pages, 16, 3900);
+    run.bench.scratch.need(bytes / 2 * 3)?;
+    let memory = (bytes / 8).max(64 << 20);
+    let spec = run.bench.on_flash("senko-flash", memory, bytes / 2 * 3);
+    let senko = encrypted(run, Ok(spec), &items);
+    let [plain, tls] = in_turns(run, &[("senko", &senko)], "flash", &items);
+    let (plain, tls) = (&plain[0], &tls[0]);
+    let rate = Window::flash_hits_per_second;
+    run.outcome
+        .put("flash_tls_over_plain", over(tls, plain, rate));
+    run.outcome.put(
+        "flash_tls_cpu_over_plain",
+        over(tls, plain, Window::server_us),
+    );
+    for (key, of) in [
+        ("flash_gets_per_s_tls", rate as fn(&Window) -> f64),
+        // Near 100 %, the load generator is the limit, not the server.
+        ("flash_load_percent_tls", Window::load_percent),
+        ("flash_server_percent_tls", Window::server_percent),
+    ] {
+        run.outcome.put(key, tls.figure(of));
     }
+    run.outcome
+        .put("flash_gets_per_s_plain", plain.figure(rate));
+    Ok(())
 }
