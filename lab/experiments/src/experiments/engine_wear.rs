@@ -505,11 +505,11 @@ impl Run<'_> {
     fn serve(&self, spec: Spec, puts: &Puts) -> Result<Left> {
         let server = spec.capped(None).start(&self.bench.scratch)?;
         let items = Items::fixed(puts.keys, 16, puts.value);
-        let load = |popularity| Load {
-            gets: 0.0,
-            popularity,
-            rate: Some(CACHE_RATE),
-            ..Load::gets(8)
+        let load = |popularity| {
+            Load::gets(8)
+                .mixed(0.0)
+                .popular(popularity)
+                .at_rate(CACHE_RATE)
         };
         let put = |popularity, count| {
             traffic::measure_requests(self.bench, &server, &items, &load(popularity), count)

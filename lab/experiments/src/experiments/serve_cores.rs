@@ -332,8 +332,5 @@ impl Run<'_> {
 
 /// One client's part of an open loop.
 fn open_loop(rate: f64) -> Load {
-    Load {
-        rate: Some(rate),
-        ..Load::gets(CONNECTIONS)
-    }
+    Load::gets(CONNECTIONS).at_rate(rate)
 }

@@ -153,11 +153,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
 type Run<'a> = rig::Run<'a, Duration>;
 
 fn load() -> Load {
-    Load {
-        popularity: ZIPF,
-        set_on_miss: true,
-        ..Load::gets(CONNECTIONS)
-    }
+    Load::gets(CONNECTIONS).popular(ZIPF).storing_misses()
 }
 
 fn payload(items: &Items) -> Result<u64> {

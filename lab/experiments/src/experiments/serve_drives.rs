@@ -22,9 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use senko_workload::{KeySpace, Rng};
 
-use crate::rig::series::COLUMNS;
-use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Series, Server, Steps, Window, median, over};
+use crate::rig::{Bench, Figure, Items, Load, Run, Series, Server, Window, median, over};
 use crate::{Experiment, Measure, Outcome, Paper, Progress, Table, untested};
 
 const FILES: [u64; 3] = [1, 2, 4];
@@ -53,16 +51,16 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let rounds: usize = bench.scaled(3, 10);
-    let time = Duration::from_millis(bench.scaled(800, 5000));
-    outcome.setting("disks", 1);
-    outcome.setting("connections", CONNECTIONS);
-    outcome.setting("rounds", rounds);
-    outcome.setting("window_seconds", time.as_secs_f64());
-    let steps = Steps::new(progress, FILES.len() as u64 + rounds as u64 + 1);
-    let mut tables = Vec::new();
-    let ended = compare(bench, &steps, rounds, time, outcome, &mut tables);
-    outcome.part(&["answers_4_over_1", "latency_4_over_1"], ended);
-    outcome.tables.extend(tables);
+    let steps = FILES.len() as u64 + rounds as u64 + 1;
+    let mut run = Run::new(bench, progress, outcome, (steps, "Windows"), ());
+    (run.rounds, run.window) = (rounds, Duration::from_millis(bench.scaled(800, 5000)));
+    run.outcome.setting("disks", 1);
+    run.outcome.setting("connections", CONNECTIONS);
+    run.outcome.setting("rounds", rounds);
+    run.outcome
+        .setting("window_seconds", run.window.as_secs_f64());
+    run.part(&["answers_4_over_1", "latency_4_over_1"], compare);
+    run.finish();
     Ok(())
 }
 
@@ -93,31 +91,25 @@ fn deviation(times: &[f64]) -> f64 {
     (squares / (times.len() as f64 - 1.0)).sqrt()
 }
 
-fn compare(
-    bench: &Bench<'_>,
-    steps: &Steps<'_>,
-    rounds: usize,
-    time: Duration,
-    outcome: &mut Outcome,
-    tables: &mut Vec<Table>,
-) -> Result<()> {
+fn compare(run: &mut Run<'_>) -> Result<()> {
+    let bench = run.bench;
     let items = Items::fixed(bench.scaled(1 << 16, 1 << 20), KEY, VALUE);
     let memory = bench.scaled(64 << 20, 512 << 20);
     // A multiple of every number of files, with room for items that are written twice.
     let flash = (items.keys * 4096 * 3 / 2).next_multiple_of(64 << 20);
     bench.scratch.need(flash * FILES.len() as u64)?;
-    outcome.setting("items", items.keys);
-    outcome.setting("flash_bytes", flash);
+    run.outcome.setting("items", items.keys);
+    run.outcome.setting("flash_bytes", flash);
     let mut sides = Vec::new();
     for files in FILES {
-        steps.next(&format!("filling {files} flash files"));
+        run.next(&format!("filling {files} flash files"));
         let mut spec = bench.senko(&format!("files-{files}"), memory);
         for file in 0..files {
             let path = bench.scratch.path(&format!("drives-{files}-{file}"));
             spec = spec.flash(&path, flash / files);
         }
-        let server = bench.start(&spec, outcome)?;
-        traffic::fill_fast(bench, &server, &items)?;
+        let server = run.start(&spec)?;
+        run.fill(&server, &items)?;
         let series = Series::new(
             &format!("{files} files"),
             format!("{CONNECTIONS} connections"),
@@ -129,34 +121,33 @@ fn compare(
             times: Vec::new(),
         });
     }
-    for round in 0..rounds {
-        steps.next(&format!("round {}", round + 1));
+    for round in 0..run.rounds {
+        run.next(&format!("round {}", round + 1));
         for at in 0..sides.len() {
             // Each one is first in some round.
             let at = (at + round) % FILES.len();
             let side = &mut sides[at];
             let load = Load::gets(CONNECTIONS).round(round);
-            let (window, times) = window(bench, &side.server, &items, &load, time);
+            let (window, times) = window(run, &side.server, &items, &load);
             side.series.add(window);
             side.times.push(times?);
         }
     }
-    report(&sides, outcome, tables);
+    report(&sides, run);
     Ok(())
 }
 
 /// A load that never pauses, with single requests beside it.
 fn window(
-    bench: &Bench<'_>,
+    run: &Run<'_>,
     server: &Server,
     items: &Items,
     load: &Load,
-    time: Duration,
 ) -> (Result<Window>, Result<Vec<f64>>) {
     let over = &AtomicBool::new(false);
     thread::scope(|scope| {
         let single = scope.spawn(|| singly(server.address, items, load.round, over));
-        let window = traffic::measure(bench, server, items, load, time);
+        let window = run.measure(server, items, load, run.window);
         over.store(true, Ordering::Relaxed);
         let times = single.join().unwrap_or_else(|_| Ok(Vec::new()));
         (window, times)
@@ -196,14 +187,15 @@ fn singly(address: SocketAddr, items: &Items, round: u64, over: &AtomicBool) -> 
     Ok(times)
 }
 
-fn report(sides: &[Side], outcome: &mut Outcome, tables: &mut Vec<Table>) {
+fn report(sides: &[Side], run: &mut Run<'_>) {
     let answers = Window::flash_hits_per_second;
     let mut table = Table::titled("The same items on one, two and four files of one disk");
     let cell = |figure: &Figure, digits: usize| match figure {
         Ok(number) => format!("{number:.digits$}"),
         Err(_) => "-".to_owned(),
     };
-    let mut rows = Table::new("Windows", &COLUMNS);
+    run.rows(sides.iter().map(|side| &side.series));
+    let outcome = &mut *run.outcome;
     for side in sides {
         let (rate, mean, deviation) = (
             side.series.figure(answers),
@@ -218,7 +210,6 @@ fn report(sides: &[Side], outcome: &mut Outcome, tables: &mut Vec<Table>) {
             ("deviation us", cell(&deviation, 1)),
             ("single requests", asked.to_string()),
         ]);
-        rows.row(side.series.row());
         outcome.put(format!("answers_{}", side.files), rate);
         outcome.put(format!("latency_us_{}", side.files), mean);
         outcome.put(format!("deviation_us_{}", side.files), deviation);
@@ -234,7 +225,7 @@ fn report(sides: &[Side], outcome: &mut Outcome, tables: &mut Vec<Table>) {
             outcome.put(format!("latency_{files}_over_1"), latency);
         }
     }
-    tables.extend([table, rows]);
+    outcome.tables.push(table);
 }
 
 #[cfg(test)]

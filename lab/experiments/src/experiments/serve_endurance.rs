@@ -27,11 +27,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::rig::series::{COLUMNS, Figure, Series};
-use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, ratio};
+use crate::rig::traffic::ZIPF;
+use crate::rig::{self, Bench, Figure, Items, Load, Series, Server, Spec, Window, ratio};
 use crate::{Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Reason, Table};
-use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
+use replay::{Counts, LARGEST_VALUE, RULES, Replay};
 use senko_cache::Footprint;
 use senko_plan::requests::{self, Requests};
 
@@ -68,18 +67,15 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let bench = Bench::open(options)?;
-    let mut run = Run {
-        bench: &bench,
-        steps: Steps::new(progress, 7 + TRACES.len() as u64),
+    let sizes = Sizes {
         flash: bench.scaled(160 << 20, 4 << 30),
         memory: bench.scaled(48 << 20, 512 << 20),
-        outcome,
-        table: Table::new("Steady overwrite, flash full", &COLUMNS),
     };
-    run.outcome.setting("flash_bytes", run.flash);
-    run.outcome.setting("memory_bytes", run.memory);
+    let titled = (7 + TRACES.len() as u64, "Steady overwrite, flash full");
+    let mut run = Run::new(&bench, progress, outcome, titled, sizes);
+    run.outcome.setting("flash_bytes", sizes.flash);
+    run.outcome.setting("memory_bytes", sizes.memory);
     run.outcome.setting("gets_while_overwriting", GETS);
-    let ended = run.overwrite();
     let keys = [
         "host_wa_fifo",
         "host_wa_reinsert",
@@ -88,25 +84,24 @@ fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         "bytes_per_day_under_budget",
         "bytes_per_day_without_budget",
     ];
-    run.outcome.part(&keys, ended);
-    run.steps.next("last probe of the device");
+    run.part(&keys, overwrite);
+    run.next("last probe of the device");
     bench.note_caps(run.outcome);
     bench.finish(run.outcome)?;
-    run.steps.next("logs on a simulated drive");
+    run.next("logs on a simulated drive");
     streams::measure(run.outcome)?;
-    run.traces();
-    run.outcome.tables.insert(0, run.table);
+    traces(&mut run);
+    run.finish_first();
     Ok(())
 }
 
-struct Run<'a> {
-    bench: &'a Bench<'a>,
-    steps: Steps<'a>,
+#[derive(Clone, Copy)]
+struct Sizes {
     flash: u64,
     memory: u64,
-    outcome: &'a mut Outcome,
-    table: Table,
 }
+
+type Run<'a> = rig::Run<'a, Sizes>;
 
 struct Written {
     /// By the kernel's count for the process; by the server's own if there is none.
@@ -133,303 +128,286 @@ impl Written {
     }
 }
 
-impl Run<'_> {
-    /// Items that take about twice the flash, by their mean size.
-    fn items(&self) -> Items {
-        const MEAN_ITEM: u64 = 290;
-        Items::etc(self.flash * 2 / MEAN_ITEM, 100_000)
-    }
+/// Items that take about twice the flash, by their mean size.
+fn items(run: &Run<'_>) -> Items {
+    const MEAN_ITEM: u64 = 290;
+    Items::etc(run.own.flash * 2 / MEAN_ITEM, 100_000)
+}
 
-    fn spec(&self, name: &str, more: &[&str]) -> Spec {
-        let spec = self.bench.on_flash(name, self.memory, self.flash);
-        spec.with(more)
-    }
+fn spec(run: &Run<'_>, name: &str, more: &[&str]) -> Spec {
+    let spec = run.bench.on_flash(name, run.own.memory, run.own.flash);
+    spec.with(more)
+}
 
-    fn full(&mut self, spec: &Spec) -> Result<Server> {
-        self.steps.next(&format!("filling {}", spec.name));
-        let server = self.bench.start(spec, self.outcome)?;
-        let items = self.items();
-        traffic::fill_fast(self.bench, &server, &items)?;
-        // Writes as much as the flash holds under the load itself. Items reclaimed later have then
-        // existed as long as in the steady state.
-        let filled = server.stat("flash_written_bytes")?;
-        let start = Instant::now();
-        while server.stat("flash_written_bytes")? < filled + self.flash as f64 {
-            ensure!(
-                start.elapsed() < LONGEST,
-                "{} did not fill its flash in time",
-                server.name
-            );
-            self.stretch(&server, Duration::from_secs(1))?;
-        }
-        Ok(server)
-    }
-
-    fn load(&self) -> Load {
-        Load {
-            gets: GETS,
-            pipeline: 16,
-            popularity: ZIPF,
-            ..Load::gets(64)
-        }
-    }
-
-    /// One period of overwriting. Each draws other keys.
-    fn stretch(&self, server: &Server, time: Duration) -> Result<Window> {
-        let round = server.stat("cmd_set")? as usize;
-        traffic::measure(
-            self.bench,
-            server,
-            &self.items(),
-            &self.load().round(round),
-            time,
-        )
-    }
-
-    /// Overwrites until a flash's worth was written.
-    fn steady(&mut self, server: &Server, bytes: f64) -> Result<Written> {
-        self.steps.next(&format!("overwriting, {}", server.name));
-        server.reset_stats()?;
-        let mut written = Written {
-            device: 0.0,
-            by_server: 0.0,
-            admitted: 0.0,
-            page_fill: 1.0,
-            reinserted: 0.0,
-            reclaimed: 0.0,
-            seconds: 0.0,
-        };
-        let mut series = Series::new(&server.name, "50/50 GET/SET, 16 under way");
-        let (start, mut by_kernel) = (Instant::now(), true);
-        while written.by_server < bytes {
-            ensure!(
-                start.elapsed() < LONGEST,
-                "{} did not write enough in time",
-                server.name
-            );
-            let window = self.stretch(server, Duration::from_secs(self.bench.scaled(2, 10)))?;
-            // Both counts start and end at the same moments, so writes outside of the windows count
-            // in neither.
-            written.seconds += window.step.seconds();
-            written.device += window.io.map_or(0.0, |io| io.written as f64);
-            by_kernel &= window.io.is_some();
-            written.by_server += window.grown("flash_written_bytes");
-            written.admitted += window.grown("flash_admitted_bytes");
-            written.reinserted += window.grown("flash_reinserted_bytes");
-            written.reclaimed += window.grown("flash_reclaimed_regions");
-            written.page_fill = window
-                .stats
-                .1
-                .get("flash_page_fill")
-                .copied()
-                .context("the server's statistics have no flash_page_fill")?;
-            series.add(Ok(window));
-        }
-        if !by_kernel {
-            written.device = written.by_server;
-        }
-        self.table.row(series.row());
-        Ok(written)
-    }
-
-    fn overwrite(&mut self) -> Result<()> {
-        let items = self.items();
-        self.outcome.setting("keys", items.keys);
-        self.bench.scratch.need(self.flash * 3)?;
-        let mut table = Table::new(
-            "Bytes written while the flash was full",
-            &[
-                "server",
-                "seconds",
-                "device MB",
-                "by the server MB",
-                "admitted MB",
-                "written again MB",
-                "page fill",
-                "amplification",
-                "GB a day",
-            ],
+fn full(run: &mut Run<'_>, spec: &Spec) -> Result<Server> {
+    run.next(&format!("filling {}", spec.name));
+    let server = run.start(spec)?;
+    run.fill(&server, &items(run))?;
+    // Writes as much as the flash holds under the load itself. Items reclaimed later have then
+    // existed as long as in the steady state.
+    let filled = server.stat("flash_written_bytes")?;
+    let start = Instant::now();
+    while server.stat("flash_written_bytes")? < filled + run.own.flash as f64 {
+        ensure!(
+            start.elapsed() < LONGEST,
+            "{} did not fill its flash in time",
+            server.name
         );
-        let mut rows: Vec<(&str, Result<Written, String>)> = Vec::new();
-        for (name, more) in [("fifo", &["--no-reinsert"][..]), ("reinsert", &[][..])] {
-            let written = self
-                .full(&self.spec(name, more))
-                .and_then(|server| self.steady(&server, self.flash as f64));
-            rows.push((name, written.reason()));
-        }
-        // A quarter of the rate without a budget, so that the budget is the limit.
-        let free = rows[0]
+        stretch(run, &server, Duration::from_secs(1))?;
+    }
+    Ok(server)
+}
+
+/// One period of overwriting. Each draws other keys.
+fn stretch(run: &Run<'_>, server: &Server, time: Duration) -> Result<Window> {
+    let round = server.stat("cmd_set")? as usize;
+    let load = Load::gets(64).mixed(GETS).pipelined(16).popular(ZIPF);
+    run.measure(server, &items(run), &load.round(round), time)
+}
+
+/// Overwrites until a flash's worth was written.
+fn steady(run: &mut Run<'_>, server: &Server, bytes: f64) -> Result<Written> {
+    run.next(&format!("overwriting, {}", server.name));
+    server.reset_stats()?;
+    let mut written = Written {
+        device: 0.0,
+        by_server: 0.0,
+        admitted: 0.0,
+        page_fill: 1.0,
+        reinserted: 0.0,
+        reclaimed: 0.0,
+        seconds: 0.0,
+    };
+    let mut series = Series::new(&server.name, "50/50 GET/SET, 16 under way");
+    let (start, mut by_kernel) = (Instant::now(), true);
+    while written.by_server < bytes {
+        ensure!(
+            start.elapsed() < LONGEST,
+            "{} did not write enough in time",
+            server.name
+        );
+        let window = stretch(run, server, Duration::from_secs(run.scaled(2, 10)))?;
+        // Both counts start and end at the same moments, so writes outside of the windows count
+        // in neither.
+        written.seconds += window.step.seconds();
+        written.device += window.io.map_or(0.0, |io| io.written as f64);
+        by_kernel &= window.io.is_some();
+        written.by_server += window.grown("flash_written_bytes");
+        written.admitted += window.grown("flash_admitted_bytes");
+        written.reinserted += window.grown("flash_reinserted_bytes");
+        written.reclaimed += window.grown("flash_reclaimed_regions");
+        written.page_fill = window
+            .stats
             .1
-            .as_ref()
-            .map_or(20e6, |written| written.device / written.seconds);
-        let budget = ((free / 4.0) as u64 >> 20).max(1) << 20;
-        let option = format!("{}m/s", budget >> 20);
-        let spec = self.spec("budget", &["--flash-write-budget", &option]);
-        let written = self.budget(&spec);
-        rows.push(("budget", written.reason()));
-        for (name, written) in &rows {
-            let Ok(written) = written else { continue };
-            let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
-            table.row(vec![
-                (*name).to_owned(),
-                format!("{:.0}", written.seconds),
-                mb(written.device),
-                mb(written.by_server),
-                mb(written.admitted),
-                mb(written.reinserted),
-                format!("{:.3}", written.page_fill),
-                written
-                    .amplification()
-                    .map_or("-".to_owned(), |number| format!("{number:.3}")),
-                format!("{:.0}", written.per_day() / 1e9),
-            ]);
-        }
-        self.outcome.tables.push(table);
-        let figure = |at: usize, of: &dyn Fn(&Written) -> Figure| {
-            rows[at].1.as_ref().map_err(Clone::clone).and_then(of)
-        };
-        self.outcome
-            .put("host_wa_fifo", figure(0, &Written::amplification));
-        self.outcome
-            .put("host_wa_reinsert", figure(1, &Written::amplification));
-        self.outcome
-            .put("page_fill", figure(0, &|written| Ok(written.page_fill)));
-        let per_day = figure(2, &|written| Ok(written.per_day()));
-        let allowed = Ok(budget as f64 * 86_400.0);
-        self.outcome.setting("budget", option);
-        self.outcome
-            .put("bytes_per_day_over_budget", ratio(&per_day, &allowed));
-        self.outcome.put("bytes_per_day_under_budget", per_day);
-        self.outcome.put(
-            "bytes_per_day_without_budget",
-            figure(0, &|written| Ok(written.per_day())),
-        );
-        Ok(())
-    }
-
-    /// Writes under a budget, after the burst that it allows was used up.
-    fn budget(&mut self, spec: &Spec) -> Result<Written> {
-        self.steps.next("under a budget");
-        let server = self.bench.start(spec, self.outcome)?;
-        traffic::fill_fast(self.bench, &server, &self.items())?;
-        let start = Instant::now();
-        while server.stat("flash_drops_budget")? == 0.0 {
-            ensure!(start.elapsed() < LONGEST, "the budget was never used up");
-            self.stretch(&server, Duration::from_secs(1))?;
-        }
-        server.reset_stats()?;
-        let mut series = Series::new("budget", "50/50 GET/SET, 16 under way");
-        let window = self.stretch(&server, Duration::from_secs(self.bench.scaled(8, 60)))?;
-        let stats = window.stats.1.clone();
-        let get = |name: &str| stats.get(name).copied().unwrap_or(f64::NAN);
-        let written = Written {
-            device: window
-                .io
-                .map_or(get("flash_written_bytes"), |io| io.written as f64),
-            by_server: get("flash_written_bytes"),
-            admitted: get("flash_admitted_bytes"),
-            page_fill: get("flash_page_fill"),
-            reinserted: get("flash_reinserted_bytes"),
-            reclaimed: get("flash_reclaimed_regions"),
-            seconds: window.step.seconds(),
-        };
+            .get("flash_page_fill")
+            .copied()
+            .context("the server's statistics have no flash_page_fill")?;
         series.add(Ok(window));
-        self.table.row(series.row());
-        Ok(written)
     }
+    if !by_kernel {
+        written.device = written.by_server;
+    }
+    run.rows([&series]);
+    Ok(written)
+}
 
-    /// Hits for bytes on the real traces.
-    fn traces(&mut self) {
-        let longest = self.bench.scaled(200_000, usize::MAX);
-        self.outcome
-            .setting("traces", self.bench.options.traces.display().to_string());
-        self.outcome.setting(
-            "replay_requests_at_most",
-            json!((longest < usize::MAX).then_some(longest)),
+fn overwrite(run: &mut Run<'_>) -> Result<()> {
+    let items = items(run);
+    run.outcome.setting("keys", items.keys);
+    run.bench.scratch.need(run.own.flash * 3)?;
+    let mut table = Table::new(
+        "Bytes written while the flash was full",
+        &[
+            "server",
+            "seconds",
+            "device MB",
+            "by the server MB",
+            "admitted MB",
+            "written again MB",
+            "page fill",
+            "amplification",
+            "GB a day",
+        ],
+    );
+    let mut rows: Vec<(&str, Result<Written, String>)> = Vec::new();
+    for (name, more) in [("fifo", &["--no-reinsert"][..]), ("reinsert", &[][..])] {
+        let written = full(run, &spec(run, name, more))
+            .and_then(|server| steady(run, &server, run.own.flash as f64));
+        rows.push((name, written.reason()));
+    }
+    // A quarter of the rate without a budget, so that the budget is the limit.
+    let free = rows[0]
+        .1
+        .as_ref()
+        .map_or(20e6, |written| written.device / written.seconds);
+    let budget = ((free / 4.0) as u64 >> 20).max(1) << 20;
+    let option = format!("{}m/s", budget >> 20);
+    let spec = spec(run, "budget", &["--flash-write-budget", &option]);
+    let written = under_budget(run, &spec);
+    rows.push(("budget", written.reason()));
+    for (name, written) in &rows {
+        let Ok(written) = written else { continue };
+        let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
+        table.row(vec![
+            (*name).to_owned(),
+            format!("{:.0}", written.seconds),
+            mb(written.device),
+            mb(written.by_server),
+            mb(written.admitted),
+            mb(written.reinserted),
+            format!("{:.3}", written.page_fill),
+            written
+                .amplification()
+                .map_or("-".to_owned(), |number| format!("{number:.3}")),
+            format!("{:.0}", written.per_day() / 1e9),
+        ]);
+    }
+    run.outcome.tables.push(table);
+    let figure = |at: usize, of: &dyn Fn(&Written) -> Figure| {
+        rows[at].1.as_ref().map_err(Clone::clone).and_then(of)
+    };
+    run.outcome
+        .put("host_wa_fifo", figure(0, &Written::amplification));
+    run.outcome
+        .put("host_wa_reinsert", figure(1, &Written::amplification));
+    run.outcome
+        .put("page_fill", figure(0, &|written| Ok(written.page_fill)));
+    let per_day = figure(2, &|written| Ok(written.per_day()));
+    let allowed = Ok(budget as f64 * 86_400.0);
+    run.outcome.setting("budget", option);
+    run.outcome
+        .put("bytes_per_day_over_budget", ratio(&per_day, &allowed));
+    run.outcome.put("bytes_per_day_under_budget", per_day);
+    run.outcome.put(
+        "bytes_per_day_without_budget",
+        figure(0, &|written| Ok(written.per_day())),
+    );
+    Ok(())
+}
+
+/// Writes under a budget, after the burst that it allows was used up.
+fn under_budget(run: &mut Run<'_>, spec: &Spec) -> Result<Written> {
+    run.next("under a budget");
+    let server = run.start(spec)?;
+    run.fill(&server, &items(run))?;
+    let start = Instant::now();
+    while server.stat("flash_drops_budget")? == 0.0 {
+        ensure!(start.elapsed() < LONGEST, "the budget was never used up");
+        stretch(run, &server, Duration::from_secs(1))?;
+    }
+    server.reset_stats()?;
+    let mut series = Series::new("budget", "50/50 GET/SET, 16 under way");
+    let window = stretch(run, &server, Duration::from_secs(run.scaled(8, 60)))?;
+    let stats = window.stats.1.clone();
+    let get = |name: &str| stats.get(name).copied().unwrap_or(f64::NAN);
+    let written = Written {
+        device: window
+            .io
+            .map_or(get("flash_written_bytes"), |io| io.written as f64),
+        by_server: get("flash_written_bytes"),
+        admitted: get("flash_admitted_bytes"),
+        page_fill: get("flash_page_fill"),
+        reinserted: get("flash_reinserted_bytes"),
+        reclaimed: get("flash_reclaimed_regions"),
+        seconds: window.step.seconds(),
+    };
+    series.add(Ok(window));
+    run.rows([&series]);
+    Ok(written)
+}
+
+/// Hits for bytes on the real traces.
+fn traces(run: &mut Run<'_>) {
+    let longest = run.scaled(200_000, usize::MAX);
+    run.outcome
+        .setting("traces", run.bench.options.traces.display().to_string());
+    run.outcome.setting(
+        "replay_requests_at_most",
+        json!((longest < usize::MAX).then_some(longest)),
+    );
+    run.outcome.setting(
+        "replay_shares_of_dram_and_flash",
+        json!([SHARES.0, SHARES.1]),
+    );
+    run.outcome.setting("replay_largest_value", LARGEST_VALUE);
+    for (name, file) in TRACES {
+        run.next(&format!("replaying {name}"));
+        let trace = requests::from_trace(&run.bench.options.traces.join("kv").join(file)).and_then(
+            |mut trace| {
+                trace.objects.truncate(longest);
+                replayed(run, name, &trace)
+            },
         );
-        self.outcome.setting(
-            "replay_shares_of_dram_and_flash",
-            json!([SHARES.0, SHARES.1]),
-        );
-        self.outcome.setting("replay_largest_value", LARGEST_VALUE);
-        for (name, file) in TRACES {
-            self.steps.next(&format!("replaying {name}"));
-            let trace = requests::from_trace(&self.bench.options.traces.join("kv").join(file))
-                .and_then(|mut trace| {
-                    trace.objects.truncate(longest);
-                    self.replay(name, &trace)
-                });
-            if let Err(error) = trace {
-                self.outcome
-                    .miss(format!("trace.{name}"), format!("{error:#}"));
-            }
+        if let Err(error) = trace {
+            run.outcome
+                .miss(format!("trace.{name}"), format!("{error:#}"));
         }
     }
+}
 
-    fn replay(&mut self, name: &str, trace: &Requests) -> Result<()> {
-        let bytes = footprint(trace);
-        let memory = ((bytes as f64 * SHARES.0) as u64).max(LEAST.0);
-        let flash = ((bytes as f64 * SHARES.1) as u64).max(LEAST.1);
-        let title = format!(
-            "{name}: {} requests, {:.0} MB of objects, {:.0} MB of DRAM, {:.0} MB of flash",
-            trace.objects.len(),
-            bytes as f64 / 1e6,
-            memory as f64 / 1e6,
-            flash as f64 / 1e6
+fn replayed(run: &mut Run<'_>, name: &str, trace: &Requests) -> Result<()> {
+    let bytes = footprint(trace);
+    let memory = ((bytes as f64 * SHARES.0) as u64).max(LEAST.0);
+    let flash = ((bytes as f64 * SHARES.1) as u64).max(LEAST.1);
+    let title = format!(
+        "{name}: {} requests, {:.0} MB of objects, {:.0} MB of DRAM, {:.0} MB of flash",
+        trace.objects.len(),
+        bytes as f64 / 1e6,
+        memory as f64 / 1e6,
+        flash as f64 / 1e6
+    );
+    let mut table = Table::titled(title);
+    for rules in RULES {
+        let counts =
+            Replay::new(memory as usize, flash, rules, run.bench.options.seed)?.run(trace)?;
+        let Counts {
+            requests,
+            hits,
+            flash_hits,
+            written,
+        } = counts;
+        let percent = 100.0 * hits as f64 / requests as f64;
+        let megabytes = written as f64 / 1e6;
+        let hits_a_megabyte = if written == 0 {
+            "-".to_owned()
+        } else {
+            format!("{:.0}", hits as f64 / megabytes)
+        };
+        table.add([
+            ("admission", rules.name.to_owned()),
+            ("hits %", format!("{percent:.2}")),
+            (
+                "of them flash %",
+                format!("{:.1}", 100.0 * flash_hits as f64 / hits.max(1) as f64),
+            ),
+            ("written MB", format!("{megabytes:.1}")),
+            ("hits a MB written", hits_a_megabyte),
+        ]);
+        run.outcome
+            .bar(format!("trace.{name}.{}.hit_percent", rules.name), percent);
+        run.outcome.bar(
+            format!("trace.{name}.{}.written_megabytes", rules.name),
+            megabytes,
         );
-        let mut table = Table::titled(title);
-        for rules in RULES {
-            let counts =
-                Replay::new(memory as usize, flash, rules, self.bench.options.seed)?.run(trace)?;
-            let Counts {
-                requests,
-                hits,
-                flash_hits,
-                written,
-            } = counts;
-            let percent = 100.0 * hits as f64 / requests as f64;
-            let megabytes = written as f64 / 1e6;
-            let hits_a_megabyte = if written == 0 {
-                "-".to_owned()
+        run.outcome.put(
+            format!(
+                "trace.{name}.{}.hit_percent_per_written_megabyte",
+                rules.name
+            ),
+            if written == 0 {
+                Err("nothing was written".to_owned())
             } else {
-                format!("{:.0}", hits as f64 / megabytes)
-            };
-            table.add([
-                ("admission", rules.name.to_owned()),
-                ("hits %", format!("{percent:.2}")),
-                (
-                    "of them flash %",
-                    format!("{:.1}", 100.0 * flash_hits as f64 / hits.max(1) as f64),
-                ),
-                ("written MB", format!("{megabytes:.1}")),
-                ("hits a MB written", hits_a_megabyte),
-            ]);
-            self.outcome
-                .bar(format!("trace.{name}.{}.hit_percent", rules.name), percent);
-            self.outcome.bar(
-                format!("trace.{name}.{}.written_megabytes", rules.name),
-                megabytes,
-            );
-            self.outcome.put(
-                format!(
-                    "trace.{name}.{}.hit_percent_per_written_megabyte",
-                    rules.name
-                ),
-                if written == 0 {
-                    Err("nothing was written".to_owned())
-                } else {
-                    Ok(percent / megabytes)
-                },
-            );
-        }
-        self.outcome.tables.push(table);
-        Ok(())
+                Ok(percent / megabytes)
+            },
+        );
     }
+    run.outcome.tables.push(table);
+    Ok(())
 }
 
 /// Bytes of the objects that a trace asks for, as flash stores them.
 fn footprint(trace: &Requests) -> u64 {
-    let sizes = Sizes::new(trace);
+    let sizes = replay::Sizes::new(trace);
     let mut seen = vec![false; trace.footprint_objects()];
     let mut bytes = 0;
     for &object in &trace.objects {

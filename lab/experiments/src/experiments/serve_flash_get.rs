@@ -332,10 +332,7 @@ fn pages(run: &mut Run<'_>) -> Result<()> {
     run.next("GETs and SETs");
     for gets in [0.95, 0.5] {
         let what = format!("{:.0}/{:.0} GET/SET", gets * 100.0, (1.0 - gets) * 100.0);
-        let load = Load {
-            gets,
-            ..Load::gets(64)
-        };
+        let load = Load::gets(64).mixed(gets);
         let all = run.turns(&contenders, &items, &load, &what);
         // A miss is answered fast, so only found or stored items count.
         let key = format!("mix{:.0}_over_extstore", gets * 100.0);
@@ -595,10 +592,7 @@ fn curve(
     let mut first: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut last: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for rate in run.own.rates.clone() {
-        let load = Load {
-            rate: Some(rate),
-            ..Load::gets(64)
-        };
+        let load = Load::gets(64).at_rate(rate);
         let turns = |name: &str, contender: &Contender, items: &Items| {
             let (contenders, time) = ([(name, contender)], run.own.curve_window);
             take_turns(run.bench, &contenders, items, &load, "", CURVE_ROUNDS, time)
@@ -712,10 +706,7 @@ fn dram(run: &mut Run<'_>) -> Result<()> {
         ("dram_cpu_over_memcached", 1),
         ("dram_pipelined_cpu_over_memcached", 16),
     ] {
-        let load = Load {
-            pipeline,
-            ..Load::gets(64)
-        };
+        let load = Load::gets(64).pipelined(pipeline);
         let what = format!("64 connections, {pipeline} under way");
         let all = run.turns(
             &[("senko-1000", &senko), ("memcached-1000", &memcached)],

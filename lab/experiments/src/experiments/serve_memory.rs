@@ -333,10 +333,7 @@ fn reads(run: &mut Run<'_>) -> Result<()> {
     };
     let misses = run.requests(&server, &absent, &Load::gets(64), keys)?;
     run.row("senko", "misses", std::slice::from_ref(&misses));
-    let sets = Load {
-        gets: 0.0,
-        ..Load::gets(64)
-    };
+    let sets = Load::gets(64).mixed(0.0);
     let sets = run.requests(&server, &items, &sets, keys)?;
     run.row("senko", "overwrites", std::slice::from_ref(&sets));
     let all = [&misses, &sets].map(|window| Reads::of(window, window.step.counts.requests as f64));
@@ -405,11 +402,7 @@ fn burst(run: &mut Run<'_>) -> Result<()> {
     run.next("filling a server for a burst");
     run.fill(&server, &items)?;
     run.next("steady, burst, recovery");
-    let steady = Load {
-        gets: 0.7,
-        popularity: ZIPF,
-        ..Load::gets(64)
-    };
+    let steady = Load::gets(64).mixed(0.7).popular(ZIPF);
     let burst = Load {
         connections: BURST.0,
         pipeline: BURST.1,

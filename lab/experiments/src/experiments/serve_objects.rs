@@ -327,10 +327,7 @@ fn puts(run: &mut Run<'_>, senko: Server, items: &Items) -> Result<()> {
     traffic::fill(run.bench, &senko, items, None)?;
     run.next("SETs of 1m");
     let senko = Ok(senko);
-    let load = Load {
-        gets: 0.0,
-        ..Load::gets(CONNECTIONS)
-    };
+    let load = Load::gets(CONNECTIONS).mixed(0.0);
     let (all, device) = beside_fio(run, &[("senko-1m", &senko)], items, &load, |run| {
         let job = (MIB as u64, CONNECTIONS as u32);
         by_fio(
@@ -376,10 +373,7 @@ fn dram(run: &mut Run<'_>) -> Result<()> {
         left = now;
     }
     run.next("large GETs, each once");
-    let sweep = Load {
-        popularity: Popularity::Sequential,
-        ..Load::gets(CONNECTIONS)
-    };
+    let sweep = Load::gets(CONNECTIONS).popular(Popularity::Sequential);
     let (items, left) = (server.stat("dram_items")?, left_dram(&server)?);
     let window = run.requests(&server, &once, &sweep, once.keys)?;
     let taken = left_dram(&server)? - left;
@@ -390,10 +384,7 @@ fn dram(run: &mut Run<'_>) -> Result<()> {
     run.row("senko", "large GETs, each once", &[window]);
 
     run.next("small GETs, alone and beside");
-    let zipf = Load {
-        popularity: ZIPF,
-        ..Load::gets(CONNECTIONS)
-    };
+    let zipf = Load::gets(CONNECTIONS).popular(ZIPF);
     let time = 2 * run.window;
     run.measure(&server, &small, &zipf.clone().round(99), time)?;
     for (key, uniform) in [("", false), ("_repeated", true)] {

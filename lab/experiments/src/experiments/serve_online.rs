@@ -308,10 +308,7 @@ fn rate(run: &mut Run<'_>, name: &str, items: &Items, data: u64, rounds: usize) 
         for (side, busy) in busy.iter_mut().enumerate() {
             busy.push((after[side] - before[side]) / seconds * 100.0);
         }
-        let all = Load {
-            popularity: Popularity::Sequential,
-            ..Load::gets(CONNECTIONS)
-        };
+        let all = Load::gets(CONNECTIONS).popular(Popularity::Sequential);
         let seen = run.requests(&target.server, items, &all, items.keys)?;
         let rate = status.number("fill-bytes")? * seen.found() / seconds;
         fill_row(
@@ -352,12 +349,10 @@ fn full_source(run: &mut Run<'_>) -> Result<(Server, Items)> {
     let server = run.bench.start(&spec, run.outcome)?;
     run.fill(&server, &items)?;
     run.next("the hottest come back");
-    let load = Load {
-        popularity: ZIPF,
-        set_on_miss: true,
-        pipeline: 4,
-        ..Load::gets(CONNECTIONS)
-    };
+    let load = Load::gets(CONNECTIONS)
+        .popular(ZIPF)
+        .storing_misses()
+        .pipelined(4);
     let window = run.requests(&server, &items, &load, items.keys / 2)?;
     run.row("source", "misses come back", &[window]);
     let reclaimed = server.stat("flash_reclaimed_regions")?;
@@ -368,19 +363,13 @@ fn full_source(run: &mut Run<'_>) -> Result<(Server, Items)> {
 /// The source's p99 before and during a fill at the default rate.
 fn beside(run: &mut Run<'_>, source: &Server, items: &Items) -> Result<()> {
     run.next("the source's peak");
-    let closed = Load {
-        popularity: ZIPF,
-        ..Load::gets(CONNECTIONS)
-    };
+    let closed = Load::gets(CONNECTIONS).popular(ZIPF);
     let time = Duration::from_secs(run.scaled(3, 15));
     let peak = run.measure(source, items, &closed, time / 2)?;
     let rate = (peak.rate() * SHARE).round();
     run.outcome.setting("rate", rate);
     run.row("source", "peak", &[peak]);
-    let load = Load {
-        rate: Some(rate),
-        ..closed
-    };
+    let load = closed.at_rate(rate);
     let (mut before, mut during) = (Vec::new(), Vec::new());
     for round in 0..run.rounds {
         let load = load.clone().round(round);
@@ -438,10 +427,7 @@ fn hits(run: &mut Run<'_>, source: &Server, items: &Items) -> Result<()> {
     target.fill_from(run.bench, source, None)?;
     let (status, took) = target.done()?;
     fill_row(run, "to its end", &status, took, None);
-    let load = Load {
-        popularity: ZIPF,
-        ..Load::gets(CONNECTIONS)
-    };
+    let load = Load::gets(CONNECTIONS).popular(ZIPF);
     let gets = items.keys / run.scaled(10, 20);
     let (mut filled, mut first) = (Vec::new(), Vec::new());
     for round in 0..run.rounds {

@@ -149,11 +149,7 @@ fn loaded(
     run.next(&format!("filling {name}"));
     run.fill(&server, items)?;
     run.next(&format!("the peak of {name}"));
-    let closed = Load {
-        gets: 0.9,
-        popularity: ZIPF,
-        ..Load::gets(STEADY)
-    };
+    let closed = Load::gets(STEADY).mixed(0.9).popular(ZIPF);
     let peak = run.measure(&server, items, &closed, run.window / 2)?;
     let rate = (peak.rate() * SHARE).round();
     run.outcome.setting(format!("rate_{name}"), rate);
@@ -161,10 +157,7 @@ fn loaded(
     Ok(Contender {
         server,
         admin,
-        steady: Load {
-            rate: Some(rate),
-            ..closed
-        },
+        steady: closed.at_rate(rate),
         calm: Vec::new(),
         beside: Vec::new(),
         crowd: Counts::default(),

@@ -191,11 +191,7 @@ impl<'a> Victim<'a> {
 
     /// The items just before the kill.
     fn kill_under_load(&self, bench: &Bench<'_>) -> Result<f64> {
-        let load = Load {
-            gets: 0.8,
-            pipeline: 4,
-            ..Load::gets(64)
-        };
+        let load = Load::gets(64).mixed(0.8).pipelined(4);
         thread::scope(|scope| {
             let loaded =
                 scope.spawn(|| traffic::measure(bench, &self.server, self.items, &load, LOAD));

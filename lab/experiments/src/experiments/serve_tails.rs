@@ -118,14 +118,8 @@ fn tails(
     }
     let rate = (peak * SHARE).round();
     run.outcome.setting("rate", rate);
-    let reads = Load {
-        rate: Some(rate),
-        ..Load::gets(CONNECTIONS)
-    };
-    let mixed = Load {
-        gets: GETS,
-        ..reads.clone()
-    };
+    let reads = Load::gets(CONNECTIONS).at_rate(rate);
+    let mixed = reads.clone().mixed(GETS);
     let (mut read_only, mut with_sets) = (Vec::new(), Vec::new());
     let mut rounds = Buckets::default();
     for turn in 0..turns {
@@ -187,10 +181,7 @@ fn hot(run: &mut Run<'_>, server: &Server, items: &Items, time: Duration) -> Res
         ..items.clone()
     };
     traffic::fill(run.bench, server, &hot, None)?;
-    let few = Load {
-        rate: Some(HOT_RATE),
-        ..Load::gets(4)
-    };
+    let few = Load::gets(4).at_rate(HOT_RATE);
     let alone = run.measure(server, &hot, &few, time)?;
     let (beside, flood) = thread::scope(|scope| {
         // The flood begins before the hits and ends after them.

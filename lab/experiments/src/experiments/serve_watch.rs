@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
 use crate::rig::wire::{free_port, metrics};
-use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, over};
-use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
+use crate::rig::{Bench, Items, Load, Run, Series, Server, Window, over};
+use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress};
 
 const CONNECTIONS: usize = 64;
 /// Time from one scrape to the next.
@@ -33,27 +32,17 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
-    let rounds: usize = bench.scaled(4, 25);
-    let time = Duration::from_secs(bench.scaled(2, 5));
-    outcome.setting("connections", CONNECTIONS);
-    outcome.setting("rounds", rounds);
-    outcome.setting("window_seconds", time.as_secs());
-    let steps = Steps::new(progress, 5);
-    let mut table = Table::new("Unwatched and watched, medians of the rounds", &COLUMNS);
-    let ended = compare(bench, &steps, rounds, time, outcome, &mut table);
-    outcome.part(&["get_cpu_over_unwatched"], ended);
-    outcome.tables.push(table);
+    let title = "Unwatched and watched, medians of the rounds";
+    let mut run = Run::new(bench, progress, outcome, (5, title), ());
+    run.in_rounds(bench.scaled(4, 25), Duration::from_secs(bench.scaled(2, 5)));
+    run.outcome.setting("connections", CONNECTIONS);
+    run.part(&["get_cpu_over_unwatched"], compare);
+    run.finish();
     Ok(())
 }
 
-fn compare(
-    bench: &Bench<'_>,
-    steps: &Steps<'_>,
-    rounds: usize,
-    time: Duration,
-    outcome: &mut Outcome,
-    table: &mut Table,
-) -> Result<()> {
+fn compare(run: &mut Run<'_>) -> Result<()> {
+    let bench = run.bench;
     let items = Items::fixed(bench.scaled(100_000, 1_000_000), 16, 1000);
     let memory = items.keys * 1536 + (64 << 20);
     let admin = free_port()?;
@@ -64,57 +53,50 @@ fn compare(
         "--hot-keys",
         "100",
     ]);
-    let servers = [
-        bench.start(&unwatched, outcome)?,
-        bench.start(&watched, outcome)?,
-    ];
+    let servers = [run.start(&unwatched)?, run.start(&watched)?];
     for server in &servers {
-        steps.next(&format!("filling {}", server.name));
+        run.next(&format!("filling {}", server.name));
         traffic::fill(bench, server, &items, None)?;
     }
     let scrapes = AtomicU64::new(0);
-    let mut turns = |load: &Load, what: &str| {
-        steps.next(what);
+    let turns = |run: &mut Run<'_>, load: &Load, what: &str| {
+        run.next(what);
         let mut all = servers
             .each_ref()
             .map(|server| Series::new(&server.name, what));
-        for round in 0..rounds {
+        for round in 0..run.rounds {
             let load = load.clone().round(round);
             // The order changes from turn to turn, so that no server always meets the warmer
             // processor.
             for at in [round % 2, 1 - round % 2] {
                 let admin = (at == 1).then_some(admin);
-                let window = window(bench, &servers[at], admin, &items, &load, time, &scrapes);
-                all[at].add(window);
+                let server = &servers[at];
+                all[at].add(window(run, server, admin, &items, &load, &scrapes));
             }
         }
-        for series in &all {
-            table.row(series.row());
-        }
+        run.rows(&all);
         all
     };
-    let [base, seen] = turns(&Load::gets(CONNECTIONS), "closed loop");
+    let [base, seen] = turns(run, &Load::gets(CONNECTIONS), "closed loop");
     let rate = base.figure(Window::rate).map(|rate| (rate / 2.0).round());
-    outcome.put(
+    run.outcome.put(
         "get_cpu_over_unwatched",
         over(&seen, &base, Window::server_us),
     );
     for (key, series) in [("cpu_us_unwatched", &base), ("cpu_us_watched", &seen)] {
-        outcome.put(key, series.figure(Window::server_us));
+        run.outcome.put(key, series.figure(Window::server_us));
     }
     if let Ok(rate) = rate {
-        outcome.setting("open_loop_rate", rate);
-        let load = Load {
-            rate: Some(rate),
-            ..Load::gets(CONNECTIONS)
-        };
-        let [base, seen] = turns(&load, "open loop at half of the rate");
-        outcome.put(
+        run.outcome.setting("open_loop_rate", rate);
+        let load = Load::gets(CONNECTIONS).at_rate(rate);
+        let [base, seen] = turns(run, &load, "open loop at half of the rate");
+        run.outcome.put(
             "open_get_cpu_over_unwatched",
             over(&seen, &base, Window::server_us),
         );
     }
-    outcome.setting("scrapes", scrapes.load(Ordering::Relaxed));
+    run.outcome
+        .setting("scrapes", scrapes.load(Ordering::Relaxed));
     let sampled = metrics(admin)?.contains("senko_request_duration");
     if !sampled || scrapes.load(Ordering::Relaxed) == 0 {
         bail!("the watched server was not watched: no histogram, or no scrape");
@@ -124,12 +106,11 @@ fn compare(
 
 /// One window, during which `admin` is scraped once a second.
 fn window(
-    bench: &Bench<'_>,
+    run: &Run<'_>,
     server: &Server,
     admin: Option<SocketAddr>,
     items: &Items,
     load: &Load,
-    time: Duration,
     scrapes: &AtomicU64,
 ) -> Result<Window> {
     let over = &AtomicBool::new(false);
@@ -146,7 +127,7 @@ fn window(
                 }
             });
         }
-        let window = traffic::measure(bench, server, items, load, time);
+        let window = run.measure(server, items, load, run.window);
         over.store(true, Ordering::Relaxed);
         window
     })

@@ -100,6 +100,34 @@ impl Load {
         }
     }
 
+    /// The same with this share of gets; the rest are sets.
+    pub fn mixed(self, gets: f64) -> Load {
+        Load { gets, ..self }
+    }
+
+    pub fn pipelined(self, pipeline: usize) -> Load {
+        Load { pipeline, ..self }
+    }
+
+    pub fn popular(self, popularity: Popularity) -> Load {
+        Load { popularity, ..self }
+    }
+
+    /// The same in an open loop of so many requests a second.
+    pub fn at_rate(self, rate: f64) -> Load {
+        let rate = Some(rate);
+        Load { rate, ..self }
+    }
+
+    /// The same, where a miss is followed by a set.
+    pub fn storing_misses(self) -> Load {
+        let set_on_miss = true;
+        Load {
+            set_on_miss,
+            ..self
+        }
+    }
+
     /// The same, as round `round`.
     pub fn round(self, round: usize) -> Load {
         Load {
@@ -362,10 +390,7 @@ pub fn fill(
 /// Writes every item once, many sets at a time: for a server that delays sets when it has to write
 /// out.
 pub fn fill_fast(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<Window> {
-    let load = Load {
-        pipeline: 16,
-        ..Load::gets(16)
-    };
+    let load = Load::gets(16).pipelined(16);
     fill_as(bench, server, items, &load)
 }
 
@@ -374,11 +399,9 @@ pub fn fill_fast(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<Wi
 pub fn mend(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<()> {
     const PASSES: usize = 4;
     const ENOUGH: f64 = 0.998;
-    let load = Load {
-        popularity: Popularity::Sequential,
-        set_on_miss: true,
-        ..Load::gets(16)
-    };
+    let load = Load::gets(16)
+        .popular(Popularity::Sequential)
+        .storing_misses();
     for _ in 0..PASSES {
         let pass = measure_requests(bench, server, items, &load, items.keys)?;
         if pass.found() >= ENOUGH {
@@ -415,14 +438,8 @@ mod tests {
 
     #[test]
     fn no_two_windows_draw_the_same_keys() {
-        let open = Load {
-            rate: Some(1000.0),
-            ..Load::gets(64)
-        };
-        let mixed = Load {
-            gets: 0.95,
-            ..Load::gets(64)
-        };
+        let open = Load::gets(64).at_rate(1000.0);
+        let mixed = Load::gets(64).mixed(0.95);
         let mut seeds: Vec<u64> = [Load::gets(1), Load::gets(64), open, mixed]
             .into_iter()
             .flat_map(|load| (0..30).map(move |round| load.clone().round(round).seed(1)))
