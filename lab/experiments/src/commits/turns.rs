@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Contenders in turn: each has one turn per round, and a figure is the median of the rounds.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;
@@ -11,7 +11,8 @@ use super::ours::{OURS, Ours};
 use super::rival::{Kind, Rival};
 use super::{Contender, Ran, Script, Work, percentile};
 use crate::kv::plan::cell;
-use crate::rig::{Figure, Rounds, median, some};
+use crate::rig::scratch::Scratch;
+use crate::rig::{Figure, Rounds, Steps, median, some};
 use crate::{Outcome, Table, so_far};
 
 /// The headings of [`Turns::rows`].
@@ -32,14 +33,46 @@ struct Seat {
     rounds: Vec<Option<Ran>>,
 }
 
-#[derive(Default)]
+/// Contenders whose files lie in one folder, which goes with them.
 pub struct Turns {
     seats: Vec<Seat>,
+    synced: bool,
+    home: PathBuf,
+    /// Where the rivals' programs are, and the floor's files.
+    programs: PathBuf,
+    _memory: Option<Scratch>,
 }
 
 impl Turns {
-    pub fn new() -> Turns {
-        Turns::default()
+    /// Nobody yet, with a folder of this name in `scratch`.
+    pub fn new(scratch: &Scratch, name: &str, synced: bool) -> Turns {
+        Turns {
+            seats: Vec::new(),
+            synced,
+            home: scratch.path(name),
+            programs: scratch.folder().to_owned(),
+            _memory: None,
+        }
+    }
+
+    /// The same, but on tmpfs if commits are not synced, so that only processor time counts.
+    pub fn without_device(scratch: &Scratch, name: &str, synced: bool) -> Result<Turns> {
+        let mut turns = Turns::new(scratch, name, synced);
+        if !synced {
+            let memory = Scratch::in_memory()?;
+            turns.home = memory.path(name);
+            turns._memory = Some(memory);
+        }
+        Ok(turns)
+    }
+
+    /// The folder with a folder for each contender.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    pub fn programs(&self) -> &Path {
+        &self.programs
     }
 
     /// Adds a contender. If it could not be started it is missing, and the others are measured.
@@ -59,36 +92,28 @@ impl Turns {
         });
     }
 
-    /// Adds the five ways that may be the floor, each with a file in `folder`; returns their names.
-    pub fn add_floor(&mut self, folder: &Path) -> Vec<String> {
-        let cells = Cell::best();
-        for cell in &cells {
-            let path = folder.join(format!("floor-{}", cell.name()));
+    /// Adds ways of the floor; returns their names.
+    pub fn add_floor(&mut self, cells: &[Cell]) -> Vec<String> {
+        for cell in cells {
+            let path = self.programs.join(format!("floor-{}", cell.name()));
             self.add(cell.name(), Ok(Floor::new(*cell, path)));
         }
         cells.iter().map(Cell::name).collect()
     }
 
-    /// Adds our DBM, with `keys` ascending records in it, in its own folder in `folder`.
-    pub fn add_ours(&mut self, folder: &Path, synced: bool, options: DbmOptions, keys: u64) {
-        let started = Ours::new(&folder.join(OURS), synced, options).and_then(|mut ours| {
+    /// Adds our DBM, with `keys` ascending records in it.
+    pub fn add_ours(&mut self, options: DbmOptions, keys: u64) {
+        let folder = self.home.join(OURS);
+        let started = Ours::new(&folder, self.synced, options).and_then(|mut ours| {
             ours.fill(keys)?;
             Ok(ours)
         });
         self.add(OURS, started.map_err(|error| format!("{OURS}: {error:#}")));
     }
 
-    /// Adds a rival in the same way, compiled in `programs`, and notes its version.
-    pub fn add_rival(
-        &mut self,
-        kind: Kind,
-        programs: &Path,
-        folder: &Path,
-        synced: bool,
-        keys: u64,
-        outcome: &mut Outcome,
-    ) {
-        let started = kind.start(programs, &folder.join(kind.name), synced);
+    /// Adds a rival in the same way, and notes its version.
+    pub fn add_rival(&mut self, kind: Kind, keys: u64, outcome: &mut Outcome) {
+        let started = kind.start(&self.programs, &self.home.join(kind.name), self.synced);
         let filled = started.and_then(|mut rival| match keys {
             0 => Ok(rival),
             _ => match rival.fill(keys) {
@@ -113,29 +138,37 @@ impl Turns {
         self.add(name, rival);
     }
 
-    /// Runs one round. A contender that fails takes no further part.
-    pub fn round(&mut self, work: &Work, now: impl FnMut(&str)) {
-        let run = |contender: &mut dyn Contender| contender.run(work);
-        self.each(run, now, |name, ran| note(name, work, ran));
+    /// Runs one round of what the load's name says. A contender that fails takes no further part.
+    pub fn round(&mut self, work: &Work, steps: &Steps<'_>, load: &str) {
+        let note = |name: &str, ran: &Ran| note(name, work, ran);
+        self.each(|contender| contender.run(work), steps, load, note);
     }
 
-    /// The same with the transactions of a script.
-    pub fn script(&mut self, script: &Script, now: impl FnMut(&str)) {
-        self.each(|contender| contender.script(script), now, |_, _| ());
+    /// Runs so many rounds of the same.
+    pub fn rounds(&mut self, rounds: u64, work: &Work, steps: &Steps<'_>, load: &str) {
+        for round in 1..=rounds {
+            self.round(work, steps, &format!("{load}, round {round}"));
+        }
+    }
+
+    /// Runs a round of the transactions of a script.
+    pub fn script(&mut self, script: &Script, steps: &Steps<'_>, load: &str) {
+        self.each(|contender| contender.script(script), steps, load, |_, _| ());
     }
 
     fn each(
         &mut self,
-        mut run: impl FnMut(&mut dyn Contender) -> Result<Ran>,
-        mut now: impl FnMut(&str),
-        mut note: impl FnMut(&str, &Ran),
+        run: impl Fn(&mut dyn Contender) -> Result<Ran>,
+        steps: &Steps<'_>,
+        load: &str,
+        note: impl Fn(&str, &Ran),
     ) {
         for seat in &mut self.seats {
             let Ok(contender) = &mut seat.contender else {
                 seat.rounds.push(None);
                 continue;
             };
-            now(&seat.name);
+            steps.next(&format!("{load}: {}", seat.name));
             contender.resume();
             let ran = run(&mut **contender);
             contender.pause();
@@ -196,6 +229,20 @@ impl Turns {
         some(ratios).ok_or_else(|| "no round had both".to_owned())
     }
 
+    /// Puts the ratio of a contender to each of the others: `LOAD_over_OTHER`.
+    pub fn put_over<'a>(
+        &self,
+        load: &str,
+        one: &str,
+        others: impl IntoIterator<Item = &'a str>,
+        outcome: &mut Outcome,
+    ) {
+        for other in others {
+            let over = self.over(one, other, Ran::rate);
+            outcome.put(format!("{load}_over_{other}"), over);
+        }
+    }
+
     /// The contender of these with the highest median rate.
     /// If none has a figure, the first one's reason.
     pub fn best(&self, names: &[String]) -> Result<String, String> {
@@ -238,6 +285,14 @@ impl Turns {
         }
         all.sort_unstable();
         Ok(all)
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.seats.clear();
+        // What comes next needs the space. At the latest the folder is removed with the run.
+        let _ = std::fs::remove_dir_all(&self.home);
     }
 }
 

@@ -9,7 +9,7 @@
 
 use anyhow::Result;
 
-use crate::commits::floor::{Cell, Floor};
+use crate::commits::floor::Cell;
 use crate::commits::write::Space;
 use crate::commits::{Ran, Turns, Work};
 use crate::kv::plan::cell as shown;
@@ -49,18 +49,13 @@ pub fn measure(
     let steps = Steps::new(progress, rounds * cells.len() as u64);
     outcome.setting("writes_a_turn", writes);
     scratch.need(writes * 4096)?;
-    let mut turns = Turns::new();
-    for cell in &cells {
-        let path = scratch.path(&format!("floor-{}", cell.name()));
-        turns.add(cell.name(), Ok(Floor::new(*cell, path)));
-    }
+    let mut turns = Turns::new(scratch, "floor", true);
+    turns.add_floor(&cells);
     let work = Work {
         seed,
         ..Work::ascending(writes, 1)
     };
-    for _ in 0..rounds {
-        turns.round(&work, |name| steps.next(name));
-    }
+    turns.rounds(rounds, &work, &steps, "durable writes");
     report(&turns, &cells, outcome);
     Ok(())
 }

@@ -74,7 +74,7 @@ pub fn measure(
     cap: Option<&MemoryCap>,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let home = scratch.path("large");
+    let mut turns = Turns::new(scratch, "large", false);
     outcome.setting("keys", sizes.keys);
     outcome.setting("memory_bytes", sizes.memory);
     outcome.setting("rounds", sizes.rounds);
@@ -83,12 +83,12 @@ pub fn measure(
         cache_bytes: sizes.memory as usize,
         ..DbmOptions::default()
     };
-    let mut ours = Ours::new(&home.join(OURS), false, options)?;
+    let mut ours = Ours::new(&turns.home().join(OURS), false, options)?;
     ours.fill(sizes.keys)?;
     // Pages that no checkpoint has written stay in DRAM in addition to the cache.
     ours.db().checkpoint()?;
     outcome.setting("at_rest", ours.settle());
-    let over = bytes_of(&home.join(OURS))? as f64 / sizes.memory as f64;
+    let over = bytes_of(&turns.home().join(OURS))? as f64 / sizes.memory as f64;
     outcome.setting("file_over_cache", over);
     let reading = Work {
         order: Order::Reads(sizes.keys),
@@ -106,8 +106,7 @@ pub fn measure(
     let per_get: Result<f64> = reads(&mut ours);
     outcome.put("reads_per_get", per_get.reason());
     steps.next("filling LMDB");
-    let lmdb = lmdb(scratch, sizes.keys, cap);
-    let mut turns = Turns::new();
+    let lmdb = lmdb(&turns, sizes.keys, cap);
     turns.add(OURS, Ok(ours));
     turns.add_other(LMDB.name, lmdb, LMDB.settings, outcome);
     let mut table = Table::new("Random gets, a transaction each", &COLUMNS);
@@ -120,32 +119,27 @@ pub fn measure(
                 seed: round + 2,
                 ..reading
             };
-            turns.round(&work, |who| {
-                steps.next(&format!("{name}, round {round}: {who}"))
-            });
+            turns.round(&work, steps, &format!("{name}, round {round}"));
             if round == 0 {
                 turns.forget();
             }
         }
         turns.rows(name, 1, &mut table);
-        let over = turns.over(OURS, LMDB.name, Ran::rate);
-        outcome.put(format!("{name}_over_lmdb"), over);
+        turns.put_over(name, OURS, [LMDB.name], outcome);
         let rate = turns.figure(OURS, Ran::rate);
         outcome.put(format!("{OURS}_{name}_a_second"), rate);
     }
     outcome.tables.push(table);
-    drop(turns);
-    std::fs::remove_dir_all(&home)?;
     Ok(())
 }
 
 /// LMDB, filled and then capped.
-fn lmdb(scratch: &Scratch, keys: u64, cap: Option<&MemoryCap>) -> Result<Rival, String> {
+fn lmdb(turns: &Turns, keys: u64, cap: Option<&MemoryCap>) -> Result<Rival, String> {
     let cap = cap.ok_or("without a cap on its memory, LMDB would have all in the page cache")?;
-    let program = LMDB.build(scratch.folder(), &[])?;
+    let program = LMDB.build(turns.programs(), &[])?;
     let started = cap.fill_first(|| {
         let members = cap.members()?;
-        let folder = scratch.path("large").join(LMDB.name);
+        let folder = turns.home().join(LMDB.name);
         let mut rival = Rival::start_in(Command::new(&program), &folder, false, vec![members])?;
         rival.fill(keys)?;
         Ok(rival)

@@ -218,24 +218,28 @@ fn filled(
     steps: &Steps<'_>,
     outcome: &mut Outcome,
 ) -> Turns {
-    let home = scratch.path(folder);
-    let mut turns = Turns::new();
+    let mut turns = Turns::new(scratch, folder, false);
     let options = DbmOptions {
         cache_bytes,
         ..DbmOptions::default()
     };
-    turns.add_ours(&home, false, options, 0);
+    turns.add_ours(options, 0);
     for kind in RIVALS {
         let sizes = [("VALUE", MOST_BYTES as u64)];
-        let started = kind.start_with(scratch.folder(), &home.join(kind.name), false, &sizes);
+        let home = turns.home().join(kind.name);
+        let started = kind.start_with(turns.programs(), &home, false, &sizes);
         turns.add_other(kind.name, started, kind.settings, outcome);
     }
-    turns.script(fill, |name| steps.next(&format!("filling {name}")));
+    turns.script(fill, steps, "filling");
     turns.forget();
     turns
 }
 
 const RIVALS: [crate::commits::rival::Kind; 4] = [ROCKSDB, LEVELDB, LMDB, SQLITE];
+
+fn rivals() -> impl Iterator<Item = &'static str> {
+    RIVALS.iter().map(|kind| kind.name)
+}
 
 /// All mixes. The test calls it with few records.
 pub fn measure(
@@ -260,19 +264,16 @@ pub fn measure(
     let mut worst: Rounds = Ok(Vec::new());
     for mix in MIXES {
         turns.forget();
-        for round in 0..sizes.rounds {
+        for round in 1..=sizes.rounds {
             let script = ycsb.script(mix, sizes.operations)?;
-            turns.script(&script, |name| {
-                steps.next(&format!("YCSB {mix}, round {}: {name}", round + 1));
-            });
+            turns.script(&script, steps, &format!("YCSB {mix}, round {round}"));
         }
         turns.rows(&format!("YCSB {mix}"), 1, &mut table);
-        put(&turns, &format!("ycsb_{mix}"), outcome);
+        turns.put_over(&format!("ycsb_{mix}"), OURS, rivals(), outcome);
         worst = smaller(worst, turns.over(OURS, ROCKSDB.name, Ran::rate));
     }
     outcome.put("ycsb_worst_over_rocksdb", worst);
     drop(turns);
-    let _ = std::fs::remove_dir_all(scratch.path("ycsb"));
 
     let mut tpcc = Tpcc {
         warehouses: sizes.warehouses,
@@ -280,17 +281,13 @@ pub fn measure(
         rng: Rng::new(2),
     };
     let mut turns = filled(scratch, "tpcc", &tpcc.fill(), sizes.cache, steps, outcome);
-    for round in 0..sizes.rounds {
+    for round in 1..=sizes.rounds {
         let script = tpcc.script(sizes.orders);
-        turns.script(&script, |name| {
-            steps.next(&format!("new-order, round {}: {name}", round + 1));
-        });
+        turns.script(&script, steps, &format!("new-order, round {round}"));
     }
     turns.rows("new-order", 1, &mut table);
-    put(&turns, "new_order", outcome);
+    turns.put_over("new_order", OURS, rivals(), outcome);
     outcome.tables.push(table);
-    drop(turns);
-    let _ = std::fs::remove_dir_all(scratch.path("tpcc"));
     Ok(())
 }
 
@@ -301,13 +298,6 @@ fn smaller(one: Rounds, other: Rounds) -> Rounds {
     match (median(&one), median(&other)) {
         (Some(a), Some(b)) if a <= b => Ok(one),
         _ => Ok(other),
-    }
-}
-
-fn put(turns: &Turns, mix: &str, outcome: &mut Outcome) {
-    for kind in RIVALS {
-        let over = turns.over(OURS, kind.name, Ran::rate);
-        outcome.put(format!("{mix}_over_{}", kind.name), over);
     }
 }
 

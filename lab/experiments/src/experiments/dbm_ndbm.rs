@@ -14,7 +14,7 @@ use senko_dbm::Options as DbmOptions;
 use crate::commits::ours::OURS;
 use crate::commits::rival::{self, LEVELDB, NDBM};
 use crate::commits::turns::COLUMNS;
-use crate::commits::{Ran, Turns, Work};
+use crate::commits::{Turns, Work};
 use crate::experiments::dbm_paper::{Load, loads};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps};
@@ -65,42 +65,26 @@ pub fn one(
     table: &mut Table,
     outcome: &mut Outcome,
 ) {
-    let keys = [LEVELDB.name, OURS].map(|of| (format!("ndbm_{}_over_{of}", load.name), of));
-    let memory = match load.synced {
-        true => Ok(None),
-        false => Scratch::in_memory().map(Some),
-    };
-    let memory = match memory {
-        Ok(memory) => memory,
+    let others = [LEVELDB.name, OURS];
+    let mut turns = match Turns::without_device(scratch, load.name, load.synced) {
+        Ok(turns) => turns,
         Err(error) => {
-            for (key, _) in keys {
+            for other in others {
+                let key = format!("ndbm_{}_over_{other}", load.name);
                 outcome.miss(key, format!("{error:#}"));
             }
             return;
         }
     };
-    let (programs, home) = (
-        scratch.folder(),
-        memory.as_ref().unwrap_or(scratch).path(load.name),
-    );
-    let mut turns = Turns::new();
-    turns.add_ours(&home, load.synced, DbmOptions::default(), 0);
-    let ndbm = rival::ndbm(lab, programs, &home.join(NDBM), load.synced);
+    turns.add_ours(DbmOptions::default(), 0);
+    let folder = turns.home().join(NDBM);
+    let ndbm = rival::ndbm(lab, scratch.folder(), &folder, load.synced);
     turns.add_other(NDBM, ndbm, "dbm_begin to dbm_commit", outcome);
-    turns.add_rival(LEVELDB, programs, &home, load.synced, 0, outcome);
+    turns.add_rival(LEVELDB, 0, outcome);
     let work = Work::ascending(load.commits, load.records);
-    for round in 0..rounds {
-        turns.round(&work, |name| {
-            steps.next(&format!("{}, round {}: {name}", load.name, round + 1));
-        });
-    }
+    turns.rounds(rounds, &work, steps, load.name);
     turns.check(load.commits * load.records * rounds);
     outcome.setting(format!("{}_commits_a_turn", load.name), load.commits);
     turns.rows(load.name, load.records, table);
-    for (key, other) in keys {
-        outcome.put(key, turns.over(NDBM, other, Ran::rate));
-    }
-    drop(turns);
-    // The next load needs the space. At the latest the folder is removed with the run.
-    let _ = std::fs::remove_dir_all(&home);
+    turns.put_over(&format!("ndbm_{}", load.name), NDBM, others, outcome);
 }

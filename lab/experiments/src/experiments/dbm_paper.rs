@@ -18,6 +18,7 @@ use senko_dbm::Options as DbmOptions;
 use senko_io::trace::{Recorder, TraceReader};
 use senko_io::{Op, PAGE_SIZE, Purpose};
 
+use crate::commits::floor::Cell;
 use crate::commits::ours::{OURS, Ours};
 use crate::commits::rival::{self, REDB};
 use crate::commits::turns::COLUMNS;
@@ -188,39 +189,28 @@ pub fn one(
     table: &mut Table,
     outcome: &mut Outcome,
 ) {
-    let memory = if load.synced {
-        None
-    } else {
-        match Scratch::in_memory() {
-            Ok(memory) => Some(memory),
-            Err(error) => {
-                for name in rivals() {
-                    let key = format!("{}_over_{name}", load.name);
-                    outcome.miss(key, format!("{error:#}"));
-                }
-                return;
+    let mut turns = match Turns::without_device(scratch, load.name, load.synced) {
+        Ok(turns) => turns,
+        Err(error) => {
+            for name in rivals() {
+                let key = format!("{}_over_{name}", load.name);
+                outcome.miss(key, format!("{error:#}"));
             }
+            return;
         }
     };
-    let home = memory.as_ref().unwrap_or(scratch).path(load.name);
-    let mut turns = Turns::new();
-    let ways = if load.synced {
-        turns.add_floor(scratch.folder())
-    } else {
-        Vec::new()
+    let ways = match load.synced {
+        true => turns.add_floor(&Cell::best()),
+        false => Vec::new(),
     };
-    turns.add_ours(&home, load.synced, DbmOptions::default(), 0);
+    turns.add_ours(DbmOptions::default(), 0);
     for kind in rival::ALL {
-        turns.add_rival(kind, scratch.folder(), &home, load.synced, 0, outcome);
+        turns.add_rival(kind, 0, outcome);
     }
-    let redb = rival::redb(lab, &home.join(REDB), load.synced, VALUE_BYTES);
+    let redb = rival::redb(lab, &turns.home().join(REDB), load.synced, VALUE_BYTES);
     turns.add_other(REDB, redb, "64 MiB cache", outcome);
     let work = Work::ascending(load.commits, load.records);
-    for round in 0..rounds {
-        turns.round(&work, |name| {
-            steps.next(&format!("{}, round {}: {name}", load.name, round + 1));
-        });
-    }
+    turns.rounds(rounds, &work, steps, load.name);
     turns.check(load.commits * load.records * rounds);
     outcome.setting(format!("{}_commits_a_turn", load.name), load.commits);
     turns.rows(load.name, load.records, table);
@@ -232,13 +222,9 @@ pub fn one(
         let over = best.and_then(|best| turns.over(OURS, &best, Ran::rate));
         outcome.put(format!("{}_over_floor", load.name), over);
     }
-    let mut each: Vec<Vec<f64>> = Vec::new();
-    for name in rivals() {
-        let key = format!("{}_over_{name}", load.name);
-        let over = turns.over(OURS, name, Ran::rate);
-        each.extend(over.as_ref().ok().cloned());
-        outcome.put(&key, over);
-    }
+    turns.put_over(load.name, OURS, rivals(), outcome);
+    let each = rivals().filter_map(|name| turns.over(OURS, name, Ran::rate).ok());
+    let each: Vec<Vec<f64>> = each.collect();
     // The best and the middle rival of each round.
     type Pick = fn(Vec<f64>) -> Option<f64>;
     let best: Pick = |each| each.into_iter().reduce(f64::min);
@@ -252,9 +238,6 @@ pub fn one(
         let key = format!("{}_over_{which}_rival", load.name);
         outcome.put(&key, picked);
     }
-    drop(turns);
-    // The next load needs the space. At the latest the folder is removed with the run.
-    let _ = std::fs::remove_dir_all(&home);
 }
 
 /// The log's bytes for a synced commit of 100 records.

@@ -10,6 +10,7 @@
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;
 
+use crate::commits::floor::Cell;
 use crate::commits::ours::{OURS, bytes_of};
 use crate::commits::rival::{BERKELEY, LEVELDB, LMDB, ROCKSDB, SQLITE};
 use crate::commits::turns::COLUMNS;
@@ -58,15 +59,14 @@ pub fn measure(
 ) {
     outcome.setting("keys", keys);
     outcome.setting("commits_a_turn", each);
-    let home = scratch.path("random");
-    let mut turns = Turns::new();
-    let ways = turns.add_floor(scratch.folder());
+    let mut turns = Turns::new(scratch, "random", true);
+    let ways = turns.add_floor(&Cell::best());
     steps.next("filling senko");
-    turns.add_ours(&home, true, DbmOptions::default(), keys);
+    turns.add_ours(DbmOptions::default(), keys);
     let rivals = [LEVELDB, ROCKSDB, LMDB, SQLITE, BERKELEY];
     for kind in rivals {
         steps.next(&format!("filling {}", kind.name));
-        turns.add_rival(kind, scratch.folder(), &home, true, keys, outcome);
+        turns.add_rival(kind, keys, outcome);
     }
     let live = (keys * (KEY_BYTES + VALUE_BYTES) as u64) as f64;
     let mut space = Err(format!("{OURS}: no round was measured"));
@@ -76,10 +76,8 @@ pub fn measure(
             seed: round + 1,
             ..Work::ascending(each, RECORDS)
         };
-        turns.round(&work, |name| {
-            steps.next(&format!("round {}: {name}", round + 1));
-        });
-        let now = bytes_of(&home.join(OURS)).map(|bytes| bytes as f64 / live);
+        turns.round(&work, steps, &format!("round {}", round + 1));
+        let now = bytes_of(&turns.home().join(OURS)).map(|bytes| bytes as f64 / live);
         space = now.reason().map(|now| now.max(space.unwrap_or(0.0)));
         put_so_far("space_over_live", &space);
         for kind in rivals {
@@ -94,15 +92,11 @@ pub fn measure(
     let mut table = Table::new("Random updates, 100 a transaction, synced", &COLUMNS);
     turns.rows("random100", RECORDS, &mut table);
     outcome.tables.push(table);
-    for kind in rivals {
-        let over = turns.over(OURS, kind.name, Ran::rate);
-        outcome.put(format!("random100_over_{}", kind.name), over);
-    }
+    let names = rivals.iter().map(|kind| kind.name);
+    turns.put_over("random100", OURS, names, outcome);
     let seen = turns.figure(OURS, Ran::rate).and(space);
     outcome.put("space_over_live", seen);
     let best = turns.best(&ways);
     let tail = best.and_then(|best| percentile_over(&turns, OURS, &best, 0.9999));
     outcome.put("p9999_commit_over_floor", tail);
-    drop(turns);
-    let _ = std::fs::remove_dir_all(&home);
 }

@@ -56,25 +56,19 @@ pub fn measure(
     let mut alone = None;
     for &threads in counts {
         let load = format!("threads{threads}");
-        let home = scratch.path(&load);
-        let mut turns = Turns::new();
-        turns.add_ours(&home, true, DbmOptions::default(), 0);
+        let mut turns = Turns::new(scratch, &load, true);
+        turns.add_ours(DbmOptions::default(), 0);
         for kind in &threaded {
-            turns.add_rival(*kind, scratch.folder(), &home, true, 0, outcome);
+            turns.add_rival(*kind, 0, outcome);
         }
         let work = Work {
             threads,
             ..Work::ascending(threads * each, 1)
         };
-        for _ in 0..rounds {
-            turns.round(&work, |name| steps.next(&format!("{load}: {name}")));
-        }
+        turns.rounds(rounds, &work, steps, &load);
         turns.check(work.commits * rounds);
         turns.rows(&load, 1, &mut table);
-        for kind in &threaded {
-            let over = turns.over(OURS, kind.name, Ran::rate);
-            outcome.put(format!("{load}_over_{}", kind.name), over);
-        }
+        turns.put_over(&load, OURS, threaded.iter().map(|kind| kind.name), outcome);
         let rate = turns.figure(OURS, Ran::rate);
         if let Some(alone) = &alone {
             let over = crate::rig::ratio(&rate, alone);
@@ -82,8 +76,6 @@ pub fn measure(
         } else {
             alone = Some(rate);
         }
-        drop(turns);
-        let _ = std::fs::remove_dir_all(&home);
     }
     outcome.tables.push(table);
 }

@@ -33,10 +33,7 @@ pub enum Request {
     Work(Work),
     /// Puts until it is killed, and reports its progress now and then ([`Answer::Reached`]):
     /// version `v` of all keys `0..keys`, ascending, for `v` = 1, 2, ...
-    WriteUntilKilled {
-        keys: u64,
-        shape: ItemShape,
-    },
+    WriteUntilKilled { keys: u64, shape: ItemShape },
     /// Reads the last `back` keys before `reached` of such a writer, and checks that none is older
     /// than was reported; [`Answer::Worked`].
     CheckReached {

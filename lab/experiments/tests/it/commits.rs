@@ -158,7 +158,8 @@ fn one_that_fails_takes_no_figures_from_the_others() {
             Ok(())
         }
     }
-    let mut turns = Turns::new();
+    let Some(scratch) = on_disk() else { return };
+    let mut turns = Turns::new(&scratch, "turns", true);
     turns.add::<Fails>("absent", Err("absent is not installed".to_owned()));
     for seconds in [1, 2, 4] {
         turns.add(seconds.to_string(), Ok(Fails(seconds)));
@@ -168,7 +169,7 @@ fn one_that_fails_takes_no_figures_from_the_others() {
             seed,
             ..Work::ascending(1000, 1)
         };
-        turns.round(&work, |_| ());
+        turns.round(&work, &Steps::new(&(), 1), "");
     }
     turns.check(0);
     assert_eq!(turns.over("1", "4", Ran::rate), Ok(vec![4.0; 3]));
