@@ -15,11 +15,10 @@
 
 use anyhow::Result;
 use senko_ssd::device::{Device, Parts};
-use senko_ssd::ftl;
 use senko_ssd::profile::Profile;
 use senko_ssd::spec::Spec;
 
-use super::endurance_loads::{self, Load};
+use super::endurance_loads::{Load, Plan, parallel};
 use crate::{
     Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Table, at_most, judged,
 };
@@ -33,7 +32,6 @@ pub const FIXED: [&str; 7] = [
 const ERASES: u64 = 1000;
 /// Most page accesses of a cell, for each policy.
 const LIMIT: usize = 4_000_000;
-const QUICK_LAYERS: [&str; 3] = ["bast", "fast", "page"];
 
 struct Cell<'a> {
     layer: &'static str,
@@ -145,22 +143,14 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
-    if !options.traces.join("block").exists() {
-        for key in ["erases_over_best_per_trace", "erases_over_best_fixed"] {
-            let folder = options.traces.display();
-            outcome.miss(key, format!("there are no traces in {folder}"));
-        }
+    let keys = EXPERIMENT.bars.iter().map(|bar| bar.key.to_owned());
+    let keys: Vec<String> = keys.collect();
+    let Some(plan) = Plan::new(options, &keys, outcome)? else {
         return Ok(());
-    }
-    let profile = Profile::find("paper-1gb")?;
-    let loads = endurance_loads::all(&options.traces, options.scale, outcome)?;
-    let layers = ftl::ALL.iter().map(|entry| entry.name);
-    let layers: Vec<&'static str> = layers
-        .filter(|name| options.scale == Scale::Full || QUICK_LAYERS.contains(name))
-        .collect();
+    };
     let mut cells = Vec::new();
-    for layer in &layers {
-        for load in &loads {
+    for layer in &plan.layers {
+        for load in &plan.loads {
             for full in [false, true] {
                 if options.scale == Scale::Full || !full {
                     cells.push(Cell { layer, load, full });
@@ -168,17 +158,8 @@ fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Res
             }
         }
     }
-    let total = cells.len() as u64;
-    progress.step(0, total, "layers under loads");
-    let measured = endurance_loads::parallel(
-        &cells,
-        |cell| measure(&profile, cell),
-        |done| progress.step(done as u64, total, "layers under loads"),
-    );
-    let measured = measured.into_iter().collect::<Result<Vec<_>>>()?;
-    outcome.setting("profile", profile.name.as_str());
-    outcome.setting("buffer_bytes", profile.buffer_bytes);
-    outcome.setting("layers", layers.join(", "));
+    let measure = |cell: &Cell| measure(&plan.profile, cell);
+    let measured = parallel(&cells, measure, progress, "layers under loads")?;
     outcome.setting("page_access_limit", LIMIT);
     report(outcome, &cells, &measured);
     Ok(())

@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use senko_ssd::device::Device;
+use senko_ssd::ftl;
+use senko_ssd::profile::Profile;
 use senko_ssd::source::Workload;
 use senko_ssd::trace::{Fold, Range, TraceSpec};
 use senko_ssd::{Op, Request};
 
-use crate::{Outcome, Scale};
+use crate::{Options, Outcome, Progress, Scale};
 
 /// A page access: the page, and this bit for a write.
 const WRITE: u32 = 1 << 31;
@@ -53,24 +55,13 @@ const GENERATED: [(&str, &str, bool); 3] = [
 ];
 
 /// Mixes of phases: loads by their names, one after the other, each limited to this many accesses.
-const MIXES: [(&str, &[&str], bool); 3] = [
-    (
-        "mix-1",
-        &["cloudphysics", "Financial1", "TPC-C", "hm_1"],
-        false,
-    ),
-    (
-        "mix-2",
-        &["MSR-writes", "hot-cold", "FIU", "Financial1"],
-        false,
-    ),
-    (
-        "mix-3",
-        &["hm_1", "uniform", "Financial1", "zipf", "hm_1"],
-        false,
-    ),
+const MIXES: [(&str, &[&str]); 3] = [
+    ("mix-1", &["cloudphysics", "Financial1", "TPC-C", "hm_1"]),
+    ("mix-2", &["MSR-writes", "hot-cold", "FIU", "Financial1"]),
+    ("mix-3", &["hm_1", "uniform", "Financial1", "zipf", "hm_1"]),
 ];
-const QUICK_MIX: (&str, &[&str]) = ("mix", &["Financial1", "hot-cold", "hm_1", "TPC-C"]);
+const QUICK_MIXES: [(&str, &[&str]); 1] = [("mix", &["Financial1", "hot-cold", "hm_1", "TPC-C"])];
+const QUICK_LAYERS: [&str; 3] = ["bast", "fast", "page"];
 const PHASE: usize = 100_000;
 
 /// Bytes that loads are folded into.
@@ -118,8 +109,41 @@ fn read(name: &str, source: &str) -> Result<Load> {
     })
 }
 
+/// The drive, and the loads and layers of a scale.
+pub struct Plan {
+    pub profile: Profile,
+    pub loads: Vec<Load>,
+    pub layers: Vec<&'static str>,
+}
+
+impl Plan {
+    /// `None` if there are no traces; then these figures are missing.
+    pub fn new(options: &Options, keys: &[String], outcome: &mut Outcome) -> Result<Option<Plan>> {
+        if !options.traces.join("block").exists() {
+            for key in keys {
+                let folder = options.traces.display();
+                outcome.miss(key, format!("there are no traces in {folder}"));
+            }
+            return Ok(None);
+        }
+        let profile = Profile::find("paper-1gb")?;
+        let layers = ftl::ALL.iter().map(|entry| entry.name);
+        let layers: Vec<_> = layers
+            .filter(|name| options.scale == Scale::Full || QUICK_LAYERS.contains(name))
+            .collect();
+        outcome.setting("profile", profile.name.as_str());
+        outcome.setting("buffer_bytes", profile.buffer_bytes);
+        outcome.setting("layers", layers.join(", "));
+        Ok(Some(Plan {
+            loads: all(&options.traces, options.scale, outcome)?,
+            profile,
+            layers,
+        }))
+    }
+}
+
 /// All loads of a scale. Loads without their trace are gaps in `outcome`.
-pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Load>> {
+fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Load>> {
     let wanted = |quick: bool| scale == Scale::Full || quick;
     let mut loads = Vec::new();
     for (name, file, quick) in TRACES {
@@ -141,14 +165,11 @@ pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Loa
             loads.push(read(name, text)?);
         }
     }
-    let mixes: Vec<(&str, &[&str])> = match scale {
-        Scale::Full => MIXES
-            .iter()
-            .map(|(name, parts, _)| (*name, *parts))
-            .collect(),
-        Scale::Quick => vec![QUICK_MIX],
+    let mixes = match scale {
+        Scale::Full => &MIXES[..],
+        Scale::Quick => &QUICK_MIXES,
     };
-    for (name, parts) in mixes {
+    for &(name, parts) in mixes {
         let found: Vec<&Load> = parts
             .iter()
             .filter_map(|part| loads.iter().find(|load| load.name == *part))
@@ -202,15 +223,17 @@ impl Load {
     }
 }
 
-/// Does `work` for each of `jobs` on all cores; returns the results in the order of the jobs. After
-/// each job, `done` gets the number of finished ones.
+/// Does `work` for each of `jobs` on all cores; returns the results in the order of the jobs.
 pub fn parallel<J: Sync, R: Send>(
     jobs: &[J],
-    work: impl Fn(&J) -> R + Sync,
-    done: impl Fn(usize),
-) -> Vec<R> {
+    work: impl Fn(&J) -> Result<R> + Sync,
+    progress: &dyn Progress,
+    what: &str,
+) -> Result<Vec<R>> {
+    let total = jobs.len() as u64;
+    progress.step(0, total, what);
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<R>>> = Mutex::new(jobs.iter().map(|_| None).collect());
+    let results: Mutex<Vec<Option<Result<R>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -233,7 +256,7 @@ pub fn parallel<J: Sync, R: Send>(
             if receiver.recv().is_err() {
                 break;
             }
-            done(count);
+            progress.step(count, total, what);
         }
     });
     let results = results.into_inner().expect("every worker is done");

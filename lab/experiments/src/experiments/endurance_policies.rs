@@ -9,15 +9,15 @@
 //! second table has PUD-LRU with other choices where its paper gives no exact formula.
 
 use anyhow::Result;
+use senko_ssd::buffer;
 use senko_ssd::device::{Device, Parts};
 use senko_ssd::profile::Profile;
 use senko_ssd::spec::Spec;
-use senko_ssd::{buffer, ftl};
 
-use super::endurance_loads::{self, Load};
+use super::endurance_loads::{Load, Plan, parallel};
 use crate::{
-    Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Table, at_least, at_most,
-    judged, untested,
+    Experiment, Measure, Options, Outcome, Paper, Progress, Table, at_least, at_most, judged,
+    untested,
 };
 
 /// Other choices for PUD-LRU.
@@ -31,7 +31,6 @@ const PUD_LRU: [&str; 8] = [
     "pud-lru:threshold=2",
     "pud-lru:padding=true",
 ];
-const QUICK_LAYERS: [&str; 3] = ["bast", "fast", "page"];
 
 struct Cell<'a> {
     layer: &'static str,
@@ -134,25 +133,16 @@ fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         .iter()
         .map(|entry| Spec::plain(entry.name))
         .collect();
-    if !options.traces.join("block").exists() {
-        let folder = options.traces.display();
-        for buffer in &buffers {
-            outcome.miss(key(buffer), format!("there are no traces in {folder}"));
-        }
+    let keys: Vec<String> = buffers.iter().map(key).collect();
+    let Some(plan) = Plan::new(options, &keys, outcome)? else {
         return Ok(());
-    }
-    let profile = Profile::find("paper-1gb")?;
-    let loads = endurance_loads::all(&options.traces, options.scale, outcome)?;
-    let layers: Vec<&'static str> = ftl::ALL
-        .iter()
-        .map(|entry| entry.name)
-        .filter(|name| options.scale == Scale::Full || QUICK_LAYERS.contains(name))
-        .collect();
+    };
+    let (loads, layers) = (&plan.loads, &plan.layers);
     let others = PUD_LRU[1..].iter().map(|text| Ok(text.parse()?));
     let others = others.collect::<Result<Vec<Spec>>>()?;
     let mut cells = Vec::new();
-    for layer in &layers {
-        for load in &loads {
+    for layer in layers {
+        for load in loads {
             for buffer in buffers.iter().chain(&others) {
                 let buffer = buffer.clone();
                 cells.push(Cell {
@@ -163,29 +153,19 @@ fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Res
             }
         }
     }
-    let total = cells.len() as u64;
-    progress.step(0, total, "buffers under loads");
-    let measured = endurance_loads::parallel(
-        &cells,
-        |cell| measure(&profile, cell),
-        |done| progress.step(done as u64, total, "buffers under loads"),
-    );
-    let measured = measured.into_iter().collect::<Result<Vec<_>>>()?;
+    let measure = |cell: &Cell| measure(&plan.profile, cell);
+    let measured = parallel(&cells, measure, progress, "buffers under loads")?;
     let each = buffers.len() + others.len();
     let rows: Vec<_> = cells.chunks(each).zip(measured.chunks(each)).collect();
-    for layer in &layers {
-        outcome
-            .tables
-            .push(layer_table(layer, buffers.len(), &rows));
+    for layer in layers {
+        let table = layer_table(layer, buffers.len(), &rows);
+        outcome.tables.push(table);
     }
     for (place, buffer) in buffers.iter().enumerate() {
         outcome.bar(key(buffer), over_none(&rows, place));
     }
     sentences(&buffers, &rows, outcome);
     outcome.tables.push(pud_table(buffers.len(), &rows));
-    outcome.setting("profile", profile.name.as_str());
-    outcome.setting("buffer_bytes", profile.buffer_bytes);
-    outcome.setting("layers", layers.join(", "));
     Ok(())
 }
 
