@@ -60,97 +60,73 @@ fn served() -> Vec<(&'static str, f64, Requests)> {
         _ => hot,
     });
     let looped: Vec<u32> = (0..200_000).map(|nth| nth % 20_000).collect();
-    vec![
-        ("uniform", one, sized(zipf(0.0, 20_000, 200_000), of(1_000))),
-        (
-            "Zipf 0.6",
-            one,
-            sized(zipf(0.6, 25_000, 200_000), of(1_000)),
-        ),
-        ("Zipf 0.8", one, sized(zipf(0.8, 30_000, 200_000), of(700))),
-        (
-            "Zipf 0.99",
-            one,
-            sized(zipf(0.99, 60_000, 300_000), of(1_000)),
-        ),
-        (
-            "Zipf 1.2",
-            one,
-            sized(zipf(1.2, 150_000, 400_000), of(1_000)),
-        ),
-        (
-            "2,100 bytes",
-            one,
-            sized(zipf(0.8, 15_000, 120_000), of(2_100)),
-        ),
-        (
-            "100 bytes",
-            one,
-            sized(zipf(0.8, 150_000, 500_000), of(100)),
-        ),
-        (
-            "tiny",
-            one,
-            sized(zipf(0.8, 200_000, 600_000), |n| 10 + n % 7),
-        ),
-        ("ETC", many, sized(zipf(0.8, 120_000, 400_000), etc_size)),
-        (
-            "ETC, deletes",
-            many,
-            with(acting(zipf(0.7, 120_000, 400_000), deletes), &etc_size),
-        ),
-        (
-            "large",
-            many,
-            sized(zipf(0.6, 1_500, 15_000), |n| 5_000 + n * 7919 % 59_000),
-        ),
-        (
-            "mixed",
-            many,
-            sized(zipf(0.8, 16_000, 120_000), |n| match n % 50 {
-                0 => 50_000,
-                _ => 1_000,
-            }),
-        ),
-        (
-            "small hot, large cold",
-            many,
-            sized(hot_and_cold.collect(), |n| match n {
-                ..8_000 => 300,
-                _ => 15_000,
-            }),
-        ),
-        ("loop", one, sized(looped, of(1_000))),
-        (
-            "scans",
-            one,
-            sized(scanned(zipf(0.8, 20_000, 200_000), 10, 20_000), of(1_000)),
-        ),
-        ("a moving set", one, sized(shifting.collect(), of(1_000))),
-        (
-            "look-aside, fills",
-            one,
-            with(acting(zipf(0.8, 25_000, 160_000), fills), &of(1_000)),
-        ),
-        (
-            "overwrites",
-            one,
-            with(acting(zipf(0.8, 20_000, 160_000), overwrites), &of(1_000)),
-        ),
-        (
-            "deletes",
-            one,
-            with(acting(zipf(0.8, 25_000, 160_000), deletes), &of(1_000)),
-        ),
-        (
-            "fills, overwrites, deletes and scans",
-            one,
-            with(
-                acting(scanned(zipf(0.8, 25_000, 140_000), 8, 25_000), all),
-                &of(1_500),
-            ),
-        ),
-    ]
+    let mut kinds = Vec::new();
+    let mut add = |name, least, requests| kinds.push((name, least, requests));
+    let thousand = of(1_000);
+    add("uniform", one, sized(zipf(0.0, 20_000, 200_000), thousand));
+    add("Zipf 0.6", one, sized(zipf(0.6, 25_000, 200_000), thousand));
+    add("Zipf 0.8", one, sized(zipf(0.8, 30_000, 200_000), of(700)));
+    add(
+        "Zipf 0.99",
+        one,
+        sized(zipf(0.99, 60_000, 300_000), thousand),
+    );
+    add(
+        "Zipf 1.2",
+        one,
+        sized(zipf(1.2, 150_000, 400_000), thousand),
+    );
+    add(
+        "2,100 bytes",
+        one,
+        sized(zipf(0.8, 15_000, 120_000), of(2_100)),
+    );
+    add(
+        "100 bytes",
+        one,
+        sized(zipf(0.8, 150_000, 500_000), of(100)),
+    );
+    add(
+        "tiny",
+        one,
+        sized(zipf(0.8, 200_000, 600_000), |n| 10 + n % 7),
+    );
+    add("ETC", many, sized(zipf(0.8, 120_000, 400_000), etc_size));
+    let objects = zipf(0.7, 120_000, 400_000);
+    add(
+        "ETC, deletes",
+        many,
+        with(acting(objects, deletes), &etc_size),
+    );
+    let large = |n| 5_000 + n * 7919 % 59_000;
+    add("large", many, sized(zipf(0.6, 1_500, 15_000), large));
+    let mixed = |n| if n % 50 == 0 { 50_000 } else { 1_000 };
+    add("mixed", many, sized(zipf(0.8, 16_000, 120_000), mixed));
+    let by_heat = |n| if n < 8_000 { 300 } else { 15_000 };
+    let objects = hot_and_cold.collect();
+    add("small hot, large cold", many, sized(objects, by_heat));
+    add("loop", one, sized(looped, thousand));
+    let objects = scanned(zipf(0.8, 20_000, 200_000), 10, 20_000);
+    add("scans", one, sized(objects, thousand));
+    add("a moving set", one, sized(shifting.collect(), thousand));
+    let objects = zipf(0.8, 25_000, 160_000);
+    add(
+        "look-aside, fills",
+        one,
+        with(acting(objects, fills), &thousand),
+    );
+    let objects = zipf(0.8, 20_000, 160_000);
+    add(
+        "overwrites",
+        one,
+        with(acting(objects, overwrites), &thousand),
+    );
+    let objects = zipf(0.8, 25_000, 160_000);
+    add("deletes", one, with(acting(objects, deletes), &thousand));
+    let objects = scanned(zipf(0.8, 25_000, 140_000), 8, 25_000);
+    let name = "fills, overwrites, deletes and scans";
+    add(name, one, with(acting(objects, all), &of(1_500)));
+    kinds
 }
 
 /// Kinds of which a little more or less DRAM or flash finds much more or less. Hits of a loop jump

@@ -69,57 +69,21 @@ fn every_number_of_a_summary_has_a_verdict() {
     for (paper, claimed) in [
         (
             Paper::A,
-            &[
-                "126.6 MB",
-                "1.5 MB",
-                "600 ms",
-                "20 ms",
-                "74 %",
-                "100 ms",
-                "354",
-                "2.14 %",
-                "0.046 %",
-                "110.6",
-                "112.1",
-                "11.8",
-                "1.5 ms",
-                "1.1 to 1.4 ms",
-                "37.5",
-                "516",
-                "a third",
-                "800 us",
-                "twice as fast",
-                "400 us",
-                "49 MB",
-            ][..],
+            "126.6 MB; 1.5 MB; 600 ms; 20 ms; 74 %; 100 ms; 354; 2.14 %; 0.046 %; 110.6; \
+             112.1; 11.8; 1.5 ms; 1.1 to 1.4 ms; 37.5; 516; a third; 800 us; \
+             twice as fast; 400 us; 49 MB",
         ),
         (
             Paper::B,
-            &[
-                "60,000",
-                "65,000",
-                "1.33",
-                "1.44",
-                "477",
-                "502",
-                "85.0",
-                "35.6",
-                "38.0",
-                "92 %",
-                "400 to 450 us",
-                "100,000",
-                "1 to 2 ms",
-            ],
+            "60,000; 65,000; 1.33; 1.44; 477; 502; 85.0; 35.6; 38.0; 92 %; \
+             400 to 450 us; 100,000; 1 to 2 ms",
         ),
-        (
-            Paper::C,
-            &["65.3 %", "66.5 %", "3.0", "77.8 %", "80.6 %", "4.7"],
-        ),
-        (Paper::D, &["five times", "56 %", "36 %", "40 bytes"]),
-        (Paper::E, &["1.8 times", "14 %", "87.5 %", "1:16"]),
+        (Paper::C, "65.3 %; 66.5 %; 3.0; 77.8 %; 80.6 %; 4.7"),
+        (Paper::D, "five times; 56 %; 36 %; 40 bytes"),
+        (Paper::E, "1.8 times; 14 %; 87.5 %; 1:16"),
     ] {
         let of_it = || publish::said(&[]).filter(|said| said.paper == paper);
-        for number in claimed {
+        for number in claimed.split("; ") {
             assert!(
                 of_it().any(|said| said.sentence.text.contains(number)),
                 "no sentence of {} has {number}",
