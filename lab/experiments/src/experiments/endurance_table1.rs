@@ -3,14 +3,9 @@
 //!
 //! Claim: 65.3 % of the page writes hit, 66.5 % fewer blocks are erased, writes are 3.0 times as
 //! fast. Expected shape: erases fall by about the share of hits or a little more, since absorbed
-//! writes need no log page. The exact number depends on what the paper does not state: the number
-//! of log blocks, which of them is the victim, and whether the drive was full before. So each of
-//! these settings is measured, none is chosen, and the figures are the median of all, with the
-//! least and the most as their spread.
-//!
-//! The paper ran the whole trace, of which only the first 10,000 requests are available (its figure
-//! 2). So the hits include a cold phase of the buffer. The trace of the second row, MSNStorageCFS,
-//! is not to be had.
+//! writes need no log page. `docs/measurements/endurance-table1.md` says what the paper leaves
+//! open; all of these settings are measured. Only the first 10,000 requests of the trace are to be
+//! had, so the hits include a cold phase of the buffer.
 
 use anyhow::Result;
 use senko_ssd::device::Parts;

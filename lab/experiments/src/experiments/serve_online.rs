@@ -7,24 +7,12 @@
 //! p99 hardly changes. A filled server has the hits of its source, and never gives a value that is
 //! older than a change which it has acknowledged.
 //!
-//! *Rate.* A fill with no bound on its rate, of values of 16 KiB: with these a core is not full
-//! before a device is. The same with ETC's sizes shows what an item costs; it has no bar. Only
-//! bytes of keys that are found afterwards count, so what was dropped on the way is no speed. The
-//! device's rates are fio's before each round: sequential reads of the source's file, sequential
-//! writes of a file that was written once. Here one device has both files. So a second figure is
-//! over fio's reads and writes that run at the same time.
-//!
-//! *p99.* An open loop of GETs by Zipf's law at three tenths of the source's peak, in turns: before
-//! a fill, and during one at the default rate into an empty server. A turn whose fill ended before
-//! its window does not count. With two cores the target shares one with the load generator, at less
-//! priority, and the generator's own lateness is in the result.
-//!
-//! *Hits.* The source is full and has read through its items by Zipf's law. When the fill says that
-//! it is done, the same GETs go to the target and to the source.
-//!
-//! *Stale reads.* Clients store, delete and read at a target from the beginning of a fill until its
-//! end, and read all keys once after it (`clients.rs` counts). Each round fills an empty server,
-//! by `senko ctl fill` and by `--fill-from` in turns.
+//! `docs/measurements/serve-online.md` says what is compared. The p99 before a fill and during one
+//! are taken in turns, and a turn whose fill ended before its window does not count. For the hits,
+//! the same GETs go to the target and to the source when the fill says that it is done. For stale
+//! reads, clients store, delete and read from the beginning of a fill until its end, and read all
+//! keys once after it (`clients.rs` counts). Each round fills an empty server, by `senko ctl fill`
+//! and by `--fill-from` in turns.
 
 pub mod clients; // clients that change keys meanwhile
 
