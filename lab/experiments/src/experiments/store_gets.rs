@@ -104,18 +104,43 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     Ok(())
 }
 
+/// A store, and what it showed in each round.
 struct Side<'a> {
     session: Session<'a>,
     opened: Opened,
     home: Home,
-}
-
-/// The figures of the rounds, each in the order of rounds.
-#[derive(Default)]
-struct Shown {
     one: Vec<Step>,
     deep: Vec<Step>,
     misses: Vec<Step>,
+}
+
+impl Side<'_> {
+    fn one(&mut self, gets: &Work) -> Result<()> {
+        self.one.push(self.session.work(gets)?);
+        Ok(())
+    }
+
+    fn deep(&mut self, gets: &Work) -> Result<()> {
+        let deep = plan::at_depth(&self.opened, gets.clone());
+        self.deep.push(self.session.work(&deep)?);
+        Ok(())
+    }
+
+    fn misses(&mut self, gets: &Work) -> Result<()> {
+        let missing = 1.0;
+        let misses = Work {
+            missing,
+            ..gets.clone()
+        };
+        self.misses.push(self.session.work(&misses)?);
+        Ok(())
+    }
+
+    fn all(&mut self, gets: &Work) -> Result<()> {
+        self.one(gets)?;
+        self.deep(gets)?;
+        self.misses(gets)
+    }
 }
 
 struct Run<'a> {
@@ -128,11 +153,8 @@ struct Run<'a> {
     span: u64,
     seconds: f64,
     file: std::path::PathBuf,
-    our_shown: Shown,
     /// Ours with a cache as large as the rival's.
     cached: Vec<Step>,
-    bloom_shown: Shown,
-    rival_shown: Shown,
     device_one: Vec<Step>,
     device_many: Vec<Step>,
     fio_rate: Vec<f64>,
@@ -156,6 +178,9 @@ fn side<'a>(
         session,
         opened,
         home,
+        one: Vec::new(),
+        deep: Vec::new(),
+        misses: Vec::new(),
     })
 }
 
@@ -191,10 +216,7 @@ impl<'a> Run<'a> {
             span,
             seconds: bench.scaled(0.7, 4.0),
             file,
-            our_shown: Shown::default(),
             cached: Vec::new(),
-            bloom_shown: Shown::default(),
-            rival_shown: Shown::default(),
             device_one: Vec::new(),
             device_many: Vec::new(),
             fio_rate: Vec::new(),
@@ -206,10 +228,6 @@ impl<'a> Run<'a> {
         let seed = self.bench.options.seed * 1000 + round;
         let time = Duration::from_secs_f64(self.seconds);
         let gets = self.plan.gets(self.seconds, seed);
-        let misses = Work {
-            missing: 1.0,
-            ..gets.clone()
-        };
         let device = |many| DeviceReads {
             span: self.span,
             seconds: self.seconds,
@@ -217,14 +235,13 @@ impl<'a> Run<'a> {
             seed,
         };
         let (one, many) = (device(false), device(true));
-        let ours = &mut self.ours.session;
-        self.device_one.push(ours.device_reads(one)?);
-        self.our_shown.one.push(ours.work(&gets)?);
-        let deep = plan::at_depth(&self.ours.opened, gets.clone());
-        let step = ours.device_reads(many)?;
+        let ours = &mut self.ours;
+        self.device_one.push(ours.session.device_reads(one)?);
+        ours.one(&gets)?;
+        let step = ours.session.device_reads(many)?;
         let written = step.worked.found as f64 / step.worked.gets as f64;
         self.device_many.push(step);
-        self.our_shown.deep.push(ours.work(&deep)?);
+        ours.deep(&gets)?;
         let job = Job {
             file: &self.file,
             span: self.span,
@@ -241,21 +258,15 @@ impl<'a> Run<'a> {
                 self.fio_trouble = Some(why);
             }
         }
-        self.our_shown.misses.push(self.ours.session.work(&misses)?);
+        self.ours.misses(&gets)?;
         if let Ok(bloom) = &mut self.bloom {
-            self.bloom_shown.one.push(bloom.session.work(&gets)?);
-            let deep = plan::at_depth(&bloom.opened, gets.clone());
-            self.bloom_shown.deep.push(bloom.session.work(&deep)?);
-            self.bloom_shown.misses.push(bloom.session.work(&misses)?);
+            bloom.all(&gets)?;
         }
         if self.rival.is_ok() {
             self.cached_gets(&gets, seed)?;
         }
         if let Ok(rival) = &mut self.rival {
-            let deep = plan::at_depth(&rival.opened, gets.clone());
-            self.rival_shown.one.push(rival.session.work(&gets)?);
-            self.rival_shown.deep.push(rival.session.work(&deep)?);
-            self.rival_shown.misses.push(rival.session.work(&misses)?);
+            rival.all(&gets)?;
         }
         Ok(())
     }
@@ -267,6 +278,7 @@ impl<'a> Run<'a> {
             session,
             opened,
             home,
+            ..
         } = &mut self.ours;
         session.close()?;
         session.open(home.path(), &self.plan.tuning, None)?;
@@ -288,74 +300,62 @@ impl<'a> Run<'a> {
             median(steps.iter().map(of).collect())
                 .ok_or_else(|| "the kernel's disk statistics are not available".to_owned())
         };
-        let ours = &self.our_shown;
+        let ours = &self.ours;
         outcome.put("reads_per_hit", over(&ours.deep, Step::reads_per_get));
         outcome.put("reads_per_miss", over(&ours.misses, Step::reads_per_get));
-        outcome.put(
-            "own_pages_per_hit",
-            over(&ours.deep, Step::own_pages_per_get),
-        );
-        outcome.put(
-            "own_pages_per_miss",
-            over(&ours.misses, Step::own_pages_per_get),
-        );
-        let mean = |steps: &[Step]| -> Vec<f64> {
-            steps.iter().map(|step| step.worked.get.mean_us).collect()
-        };
+        let own_pages = |steps: &[Step]| over(steps, Step::own_pages_per_get);
+        outcome.put("own_pages_per_hit", own_pages(&ours.deep));
+        outcome.put("own_pages_per_miss", own_pages(&ours.misses));
+        let each =
+            |steps: &[Step], of: fn(&Step) -> f64| -> Vec<f64> { steps.iter().map(of).collect() };
+        let mean = |steps: &[Step]| each(steps, |step| step.worked.get.mean_us);
         let (get_us, device_us) = (mean(&ours.one), mean(&self.device_one));
         outcome.put("latency1_over_device", of_pairs(&get_us, &device_us));
         outcome.put("get_mean_us", of_rounds(&get_us));
         outcome.put("device_mean_us", of_rounds(&device_us));
-        let rate = |steps: &[Step]| -> Vec<f64> {
-            steps
-                .iter()
-                .map(|step| step.worked.found as f64 / step.worked.seconds)
-                .collect()
-        };
+        let found = |step: &Step| step.worked.found as f64 / step.worked.seconds;
+        let rate = |steps: &[Step]| each(steps, found);
         let ring = rate(&self.device_many);
-        let device: Vec<f64> = self
-            .fio_rate
-            .iter()
-            .zip(&ring)
-            .map(|(fio, ring)| fio.max(*ring))
-            .collect();
+        let both = self.fio_rate.iter().zip(&ring);
+        let device: Vec<f64> = both.map(|(fio, ring)| fio.max(*ring)).collect();
         outcome.put("gets_over_device", of_pairs(&rate(&ours.deep), &device));
-        let bloom = &self.bloom_shown;
-        for (key, figure) in [
-            (
-                "bloom_reads_per_hit",
-                over(&bloom.deep, Step::reads_per_get),
-            ),
-            (
-                "bloom_reads_per_miss",
-                over(&bloom.misses, Step::reads_per_get),
-            ),
-            (
-                "static_over_bloom_gets",
-                of_pairs(&rate(&ours.deep), &rate(&bloom.deep)),
-            ),
-        ] {
-            let figure = match &self.bloom {
-                Ok(_) => figure,
-                Err(why) => Err(why.clone()),
-            };
-            outcome.put(key, figure);
-        }
-        let rival = &self.rival_shown;
-        let over_rival = match &self.rival {
-            Ok(_) => of_pairs(&rate(&self.cached), &rate(&rival.deep)),
-            Err(why) => Err(why.clone()),
+        let of = |side: &Result<Side<'_>, String>, figure: &dyn Fn(&Side<'_>) -> Figure| {
+            side.as_ref().map_err(String::clone).and_then(figure)
         };
-        outcome.put("gets_over_rocksdb", over_rival);
+        outcome.put(
+            "bloom_reads_per_hit",
+            of(&self.bloom, &|side| over(&side.deep, Step::reads_per_get)),
+        );
+        outcome.put(
+            "bloom_reads_per_miss",
+            of(&self.bloom, &|side| over(&side.misses, Step::reads_per_get)),
+        );
+        outcome.put(
+            "static_over_bloom_gets",
+            of(&self.bloom, &|side| {
+                of_pairs(&rate(&ours.deep), &rate(&side.deep))
+            }),
+        );
+        outcome.put(
+            "gets_over_rocksdb",
+            of(&self.rival, &|side| {
+                of_pairs(&rate(&self.cached), &rate(&side.deep))
+            }),
+        );
         if let Some(why) = &self.fio_trouble {
             outcome.setting("fio", why.clone());
         }
         outcome.setting("gets_a_second", json!(median(rate(&ours.deep))));
-        for (who, shown) in [(OURS, ours), (BLOOM, bloom), (RIVAL, rival)] {
+        for (who, side) in [
+            (OURS, Some(ours)),
+            (BLOOM, self.bloom.as_ref().ok()),
+            (RIVAL, self.rival.as_ref().ok()),
+        ] {
+            let Some(side) = side else { continue };
             for (load, steps) in [
-                ("one at a time", &shown.one),
-                ("64 under way", &shown.deep),
-                ("misses, one at a time", &shown.misses),
+                ("one at a time", &side.one),
+                ("64 under way", &side.deep),
+                ("misses, one at a time", &side.misses),
             ] {
                 row(table, who, load, steps);
             }
