@@ -15,17 +15,6 @@ use crate::rig::scratch::Scratch;
 use crate::rig::{Figure, Rounds, Steps, median, some};
 use crate::{Outcome, Table, so_far};
 
-/// The headings of [`Turns::rows`].
-pub const COLUMNS: [&str; 7] = [
-    "load",
-    "contender",
-    "tx/s",
-    "records/s",
-    "p50 us",
-    "p99 us",
-    "longest us",
-];
-
 /// A contender, or why there is none, with the results of its turns.
 struct Seat {
     name: String,
@@ -259,19 +248,19 @@ impl Turns {
         }
     }
 
-    /// A row for each contender, under [`COLUMNS`]: the load, the contender, its medians.
+    /// A row for each contender: the load, the contender, its medians.
     pub fn rows(&self, load: &str, records: u64, table: &mut Table) {
         for seat in &self.seats {
             let number = |of: &dyn Fn(&Ran) -> f64| self.figure(&seat.name, of).unwrap_or(f64::NAN);
             let rate = number(&Ran::rate);
-            table.row(vec![
-                load.to_owned(),
-                seat.name.clone(),
-                cell(rate, 0),
-                cell(rate * records as f64, 0),
-                cell(number(&|ran| ran.percentile(0.5)), 1),
-                cell(number(&|ran| ran.percentile(0.99)), 0),
-                cell(number(&|ran| ran.percentile(1.0)), 0),
+            table.add([
+                ("load", load.to_owned()),
+                ("contender", seat.name.clone()),
+                ("tx/s", cell(rate, 0)),
+                ("records/s", cell(rate * records as f64, 0)),
+                ("p50 us", cell(number(&|ran| ran.percentile(0.5)), 1)),
+                ("p99 us", cell(number(&|ran| ran.percentile(0.99)), 0)),
+                ("longest us", cell(number(&|ran| ran.percentile(1.0)), 0)),
             ]);
         }
     }

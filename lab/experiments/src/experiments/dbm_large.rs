@@ -13,7 +13,6 @@ use senko_dbm::Options as DbmOptions;
 
 use crate::commits::ours::{OURS, Ours, bytes_of};
 use crate::commits::rival::{LMDB, Rival};
-use crate::commits::turns::COLUMNS;
 use crate::commits::{Contender, Order, Ran, Turns, Work};
 use crate::rig::cgroup::MemoryCap;
 use crate::rig::scratch::Scratch;
@@ -109,7 +108,7 @@ pub fn measure(
     let lmdb = lmdb(&turns, sizes.keys, cap);
     turns.add(OURS, Ok(ours));
     turns.add_other(LMDB.name, lmdb, LMDB.settings, outcome);
-    let mut table = Table::new("Random gets, a transaction each", &COLUMNS);
+    let mut table = Table::titled("Random gets, a transaction each");
     for (threads, name) in THREADS {
         turns.forget();
         for round in 0..=sizes.rounds {

@@ -28,7 +28,6 @@ use senko_workload::{KeyChooser, Popularity, Rng};
 use crate::commits::ours::OURS;
 use crate::commits::rival::{LEVELDB, LMDB, ROCKSDB, SQLITE};
 use crate::commits::script::{MOST_BYTES, What, uneven};
-use crate::commits::turns::COLUMNS;
 use crate::commits::{Ran, Script, Turns};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Rounds, Steps};
@@ -254,7 +253,7 @@ pub fn measure(
     outcome.setting("orders_a_round", sizes.orders);
     outcome.setting("rounds", sizes.rounds);
     outcome.setting("dbm_cache_bytes", sizes.cache);
-    let mut table = Table::new("Transactions, one thread, left to the system", &COLUMNS);
+    let mut table = Table::titled("Transactions, one thread, left to the system");
     let mut ycsb = Ycsb {
         records: sizes.records,
         rng: Rng::new(1),

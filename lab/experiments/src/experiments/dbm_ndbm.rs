@@ -13,7 +13,6 @@ use senko_dbm::Options as DbmOptions;
 
 use crate::commits::ours::OURS;
 use crate::commits::rival::{self, LEVELDB, NDBM};
-use crate::commits::turns::COLUMNS;
 use crate::commits::{Turns, Work};
 use crate::experiments::dbm_paper::{Load, loads};
 use crate::rig::scratch::Scratch;
@@ -45,7 +44,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     bench.scratch.need(2 << 30)?;
     outcome.setting("rounds", rounds);
     let steps = Steps::new(progress, loads.len() as u64 * rounds * 3);
-    let mut table = Table::new("Transactions in turn", &COLUMNS);
+    let mut table = Table::titled("Transactions in turn");
     let lab = &bench.options.lab;
     for load in &loads {
         let scratch = &bench.scratch;

@@ -21,7 +21,6 @@ use senko_io::{Op, PAGE_SIZE, Purpose};
 use crate::commits::floor::Cell;
 use crate::commits::ours::{OURS, Ours};
 use crate::commits::rival::{self, REDB};
-use crate::commits::turns::COLUMNS;
 use crate::commits::{Contender, Ran, Turns, VALUE_BYTES, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, median, some};
@@ -138,7 +137,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     outcome.setting("rounds", rounds);
     let turns = loads.len() as u64 * rounds * 14 + 1;
     let steps = Steps::new(progress, turns);
-    let mut table = Table::new("Transactions in turn", &COLUMNS);
+    let mut table = Table::titled("Transactions in turn");
     for load in &loads {
         one(
             load,

@@ -13,7 +13,6 @@ use senko_dbm::Options as DbmOptions;
 use crate::commits::floor::Cell;
 use crate::commits::ours::{OURS, bytes_of};
 use crate::commits::rival::{BERKELEY, LEVELDB, LMDB, ROCKSDB, SQLITE};
-use crate::commits::turns::COLUMNS;
 use crate::commits::{KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, median, put_so_far};
@@ -89,7 +88,7 @@ pub fn measure(
         }
     }
     turns.check(keys);
-    let mut table = Table::new("Random updates, 100 a transaction, synced", &COLUMNS);
+    let mut table = Table::titled("Random updates, 100 a transaction, synced");
     turns.rows("random100", RECORDS, &mut table);
     outcome.tables.push(table);
     let names = rivals.iter().map(|kind| kind.name);

@@ -11,7 +11,6 @@ use senko_dbm::Options as DbmOptions;
 
 use crate::commits::ours::OURS;
 use crate::commits::rival::{self, Kind};
-use crate::commits::turns::COLUMNS;
 use crate::commits::{Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps};
@@ -51,7 +50,7 @@ pub fn measure(
     outcome: &mut Outcome,
 ) {
     outcome.setting("commits_a_thread", each);
-    let mut table = Table::new("Threads that commit one record, synced", &COLUMNS);
+    let mut table = Table::titled("Threads that commit one record, synced");
     let threaded: Vec<Kind> = rival::ALL.into_iter().filter(|k| k.threads).collect();
     let mut alone = None;
     for &threads in counts {

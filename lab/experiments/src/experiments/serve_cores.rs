@@ -29,15 +29,6 @@ use crate::{Bar, Experiment, Measure, Outcome, Paper, Progress, Table};
 const BUSY: f64 = 0.75;
 const CONNECTIONS: usize = 32;
 const PREFIXES: [&str; 2] = ["one", "two"];
-const COLUMNS: [&str; 7] = [
-    "contender",
-    "load",
-    "requests/s",
-    "server us",
-    "of it user",
-    "read across %",
-    "handed over %",
-];
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "serve-cores",
@@ -63,10 +54,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         rounds: bench.scaled(4, 15),
         window: Duration::from_secs(bench.scaled(1, 3)),
         outcome,
-        table: Table::new(
-            "One worker, two, and two servers: medians of the rounds",
-            &COLUMNS,
-        ),
+        table: Table::titled("One worker, two, and two servers: medians of the rounds"),
     };
     run.outcome
         .setting("connections_of_each_client", CONNECTIONS);
@@ -231,14 +219,14 @@ impl Run<'_> {
             let cell = |digits: usize, of: &dyn Fn(&Turn) -> f64| {
                 figure(turns, of).map_or("-".to_owned(), |number| format!("{number:.digits$}"))
             };
-            self.table.row(vec![
-                side.name.to_owned(),
-                what.to_owned(),
-                cell(0, &|turn| turn.rate),
-                cell(2, &|turn| turn.server_us),
-                cell(2, &|turn| turn.user_us),
-                cell(1, &|turn| turn.read_across * 100.0),
-                cell(1, &|turn| turn.handed_over * 100.0),
+            self.table.add([
+                ("contender", side.name.to_owned()),
+                ("load", what.to_owned()),
+                ("requests/s", cell(0, &|turn| turn.rate)),
+                ("server us", cell(2, &|turn| turn.server_us)),
+                ("of it user", cell(2, &|turn| turn.user_us)),
+                ("read across %", cell(1, &|turn| turn.read_across * 100.0)),
+                ("handed over %", cell(1, &|turn| turn.handed_over * 100.0)),
             ]);
         }
         Ok(all)
@@ -279,32 +267,20 @@ impl Run<'_> {
             self.turns(&sides, &items, &closed, &format!("{place}, closed loop"))?;
         let mut put =
             |key: &str, rounds: Rounds| self.outcome.put(format!("{place}_{key}"), rounds);
+        let ratio = |of: fn(&Turn) -> f64| over(&two, &one, of);
+        put("closed_cpu_t2_over_t1", ratio(|turn| turn.server_us));
+        put("closed_user_t2_over_t1", ratio(|turn| turn.user_us));
+        put("closed_gets_t2_over_t1", ratio(|turn| turn.rate));
+        let share = |of: fn(&Turn) -> f64| some(two.iter().map(of)).ok_or_else(String::new);
+        put("share_handed_over_t2", share(|turn| turn.handed_over));
+        put("share_read_across_t2", share(|turn| turn.read_across));
         put(
-            "closed_cpu_t2_over_t1",
-            over(&two, &one, |turn| turn.server_us),
+            "share_sent_for_others_t2",
+            share(|turn| turn.sent_for_others),
         );
-        put(
-            "closed_user_t2_over_t1",
-            over(&two, &one, |turn| turn.user_us),
-        );
-        put("closed_gets_t2_over_t1", over(&two, &one, |turn| turn.rate));
-        for (key, share) in [
-            (
-                "share_handed_over_t2",
-                (|turn| turn.handed_over) as fn(&Turn) -> f64,
-            ),
-            ("share_read_across_t2", |turn| turn.read_across),
-            ("share_sent_for_others_t2", |turn| turn.sent_for_others),
-        ] {
-            put(key, some(two.iter().map(share)).ok_or_else(String::new));
-        }
         let peak = figure(&one, |turn| turn.rate).map_err(|why| anyhow!(why))?;
-        let alone = Alone::among(
-            sides[1..]
-                .iter()
-                .flat_map(|side| side.servers.iter().map(Server::pid)),
-            &[],
-        );
+        let others = sides[1..].iter().flat_map(|side| &side.servers);
+        let alone = Alone::among(others.map(Server::pid), &[]);
         let rate = self.rate_with_room(&sides[0], &items, peak / 4.0)?;
         drop(alone);
         self.outcome

@@ -195,7 +195,7 @@ fn the_papers_loads_name_every_key() {
     let Some(scratch) = on_disk() else { return };
     let mut outcome = Outcome::new();
     let steps = Steps::new(&(), 1);
-    let mut table = Table::new("", &senko_lab::commits::turns::COLUMNS);
+    let mut table = Table::titled("");
     for (name, synced) in [("synced1", true), ("tmpfs100", false)] {
         let load = dbm_paper::Load {
             name,
@@ -241,7 +241,7 @@ fn figure_2_through_ndbm_names_every_key() {
     }
     let mut outcome = Outcome::new();
     let steps = Steps::new(&(), 1);
-    let mut table = Table::new("", &senko_lab::commits::turns::COLUMNS);
+    let mut table = Table::titled("");
     for (name, synced) in [("synced100", true), ("tmpfs1", false)] {
         let load = dbm_paper::Load {
             name,
