@@ -304,7 +304,7 @@ impl Tier for Kangaroo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::serve_peers::tier::{Cached, RECORD_HEAD};
+    use crate::experiments::serve_peers::tier::{Cached, RECORD_HEAD, answers_are_the_newest};
 
     /// Writes for the bytes of new objects of one size, by the closed form: when a set's first
     /// object leaves the log, K - 1 more came in the meantime, as many as Poisson's law of `turn`
@@ -359,21 +359,7 @@ mod tests {
     fn sets_never_hold_more_than_a_page_and_answers_are_the_newest() {
         let tier = Kangaroo::new(1 << 20, 300.0, PAPER, 2);
         let mut cache = Cached::new(tier, 300_000, 6_000);
-        let (mut newest, mut rng) = (vec![0; 6_000], Rng::new(3));
-        for _ in 0..300_000 {
-            let id = rng.below(6_000) as u32;
-            let bytes = 20 + (mix64(id.into()) % 1_000) as u32;
-            let mut version = newest[id as usize];
-            if rng.chance(20) {
-                version += 1;
-                newest[id as usize] = version;
-                let object = Object { id, version, bytes };
-                cache.set(object, bytes);
-                continue;
-            }
-            let found = cache.get(Object { id, version, bytes }, bytes);
-            assert!(found.is_none() || found == Some(version), "{id}: {found:?}");
-        }
+        answers_are_the_newest(&mut cache, |rng| rng.below(6_000));
         assert!(cache.misses > 1_000 && cache.misses < cache.requests);
         let tier = &cache.tier;
         for set in &tier.sets {

@@ -165,26 +165,14 @@ impl Tier for Nemo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::serve_peers::tier::Cached;
-    use senko_workload::Rng;
+    use crate::experiments::serve_peers::tier::{Cached, answers_are_the_newest};
 
     #[test]
     fn pages_hold_their_bytes_and_answers_are_the_newest() {
         let mut cache = Cached::new(Nemo::new(8 << 20, 300.0), 300_000, 40_000);
-        let (mut newest, mut rng) = (vec![0; 40_000], Rng::new(3));
-        for _ in 0..300_000 {
-            let id = (rng.below(40_000) * rng.below(40_000) / 40_000) as u32;
-            let bytes = 20 + (mix64(id.into()) % 1_000) as u32;
-            let mut version = newest[id as usize];
-            if rng.chance(20) {
-                version += 1;
-                newest[id as usize] = version;
-                cache.set(Object { id, version, bytes }, bytes);
-                continue;
-            }
-            let found = cache.get(Object { id, version, bytes }, bytes);
-            assert!(found.is_none() || found == Some(version), "{id}: {found:?}");
-        }
+        answers_are_the_newest(&mut cache, |rng| {
+            rng.below(40_000) * rng.below(40_000) / 40_000
+        });
         let tier = &cache.tier;
         assert!(tier.oldest > 10, "groups went");
         for group in &tier.groups {

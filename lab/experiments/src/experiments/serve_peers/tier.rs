@@ -157,3 +157,26 @@ impl<T: Tier> Cached<T> {
         }
     }
 }
+
+/// Sets and gets at random objects that `draw` names: what is found is the newest.
+#[cfg(test)]
+pub fn answers_are_the_newest<T: Tier>(
+    cache: &mut Cached<T>,
+    draw: impl Fn(&mut senko_workload::Rng) -> u64,
+) {
+    let mut newest = vec![0; cache.objects.len()];
+    let mut rng = senko_workload::Rng::new(3);
+    for _ in 0..300_000 {
+        let id = draw(&mut rng) as u32;
+        let bytes = 20 + (senko_workload::rng::mix64(id.into()) % 1_000) as u32;
+        let mut version = newest[id as usize];
+        if rng.chance(20) {
+            version += 1;
+            newest[id as usize] = version;
+            cache.set(Object { id, version, bytes }, bytes);
+            continue;
+        }
+        let found = cache.get(Object { id, version, bytes }, bytes);
+        assert!(found.is_none() || found == Some(version), "{id}: {found:?}");
+    }
+}
