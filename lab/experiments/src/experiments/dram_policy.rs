@@ -25,28 +25,24 @@ const HEADER_BYTES: u64 = 48;
 /// The policies compared, each with its name in keys and tables.
 const POLICIES: [(&str, Option<S3FifoSettings>); 4] = [
     ("lru", None),
-    (
-        "s3_fifo",
-        Some(S3FifoSettings {
-            promote_at: 2,
-            fill_main_first: false,
-        }),
-    ),
-    (
-        "s3_fifo_fill",
-        Some(S3FifoSettings {
-            promote_at: 2,
-            fill_main_first: true,
-        }),
-    ),
-    (
-        "s3_fifo_fill_1",
-        Some(S3FifoSettings {
-            promote_at: 1,
-            fill_main_first: true,
-        }),
-    ),
+    ("s3_fifo", s3_fifo(2, false)),
+    ("s3_fifo_fill", s3_fifo(2, true)),
+    ("s3_fifo_fill_1", s3_fifo(1, true)),
 ];
+
+const fn s3_fifo(promote_at: u8, fill_main_first: bool) -> Option<S3FifoSettings> {
+    Some(S3FifoSettings {
+        promote_at,
+        fill_main_first,
+    })
+}
+
+/// A column of hits for each policy.
+fn hits_of_policies() -> impl Iterator<Item = String> {
+    POLICIES
+        .iter()
+        .map(|(policy, _)| format!("hits %, {policy}"))
+}
 
 enum Source {
     Trace(&'static str),
@@ -101,6 +97,14 @@ const PUBLISHED_LRU: [(&str, u64, f64); 6] = [
     ("p3", 32_768, 3.57),
 ];
 
+/// Pages and hits of a workload.
+fn published_lru(name: &str) -> impl Iterator<Item = (u64, f64)> {
+    let of_it = PUBLISHED_LRU
+        .iter()
+        .filter(move |(workload, ..)| *workload == name);
+    of_it.map(|&(_, pages, percent)| (pages, percent))
+}
+
 /// Runs a request stream through one policy; `None` settings mean LRU.
 pub fn simulate(
     requests: &Requests,
@@ -144,16 +148,7 @@ fn run(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         gains: vec![Vec::new(); POLICIES.len()],
         complete: true,
     };
-    let mut published = Table::new(
-        "LRU against published hit ratios",
-        &[
-            "trace",
-            "cache (pages)",
-            "published %",
-            "measured %",
-            "difference",
-        ],
-    );
+    let mut published = Table::titled("LRU against published hit ratios");
     for (done, (name, source, bases)) in WORKLOADS.iter().enumerate() {
         progress.step(done as u64, WORKLOADS.len() as u64, name);
         let stream = match source {
@@ -225,11 +220,7 @@ impl Run<'_> {
             stream.footprint_objects()
         );
         let mut columns = vec!["cache".to_owned()];
-        columns.extend(
-            POLICIES
-                .iter()
-                .map(|(policy, _)| format!("hits %, {policy}")),
-        );
+        columns.extend(hits_of_policies());
         if basis == Basis::Bytes {
             columns.extend(["bytes %, lru", "bytes %, s3_fifo"].map(str::to_owned));
         }
@@ -269,19 +260,16 @@ impl Run<'_> {
     }
 
     fn check_published(&mut self, name: &str, stream: &Requests, table: &mut Table) {
-        for (_, pages, percent) in PUBLISHED_LRU
-            .iter()
-            .filter(|(workload, ..)| *workload == name)
-        {
-            let measured = simulate(stream, None, Basis::Objects, *pages).hit_percent();
+        for (pages, percent) in published_lru(name) {
+            let measured = simulate(stream, None, Basis::Objects, pages).hit_percent();
             self.outcome
                 .bar(format!("published.{name}.{pages}.lru"), measured);
-            table.row(vec![
-                name.to_string(),
-                pages.to_string(),
-                format!("{percent:.2}"),
-                format!("{measured:.2}"),
-                format!("{:+.2}", measured - percent),
+            table.add([
+                ("trace", name.to_owned()),
+                ("cache (pages)", pages.to_string()),
+                ("published %", format!("{percent:.2}")),
+                ("measured %", format!("{measured:.2}")),
+                ("difference", format!("{:+.2}", measured - percent)),
             ]);
         }
     }
@@ -289,10 +277,7 @@ impl Run<'_> {
     fn without(&mut self, name: &str, why: &str) {
         self.complete = false;
         self.outcome.miss(name, why);
-        for (_, pages, _) in PUBLISHED_LRU
-            .iter()
-            .filter(|(workload, ..)| *workload == name)
-        {
+        for (pages, _) in published_lru(name) {
             self.outcome
                 .miss(format!("published.{name}.{pages}.lru"), why);
         }
@@ -301,16 +286,8 @@ impl Run<'_> {
     /// The means, over each workload and over all, and the comparison with LRU point by point.
     fn finish(mut self) {
         self.add_means();
-        let mut table = Table::new(
+        let mut table = Table::titled(
             "Against LRU, over all workloads and sizes; the difference in points of hits in % of requests",
-            &[
-                "policy",
-                "cases, ahead",
-                "cases, equal",
-                "cases, behind",
-                "points, most ahead",
-                "points, most behind",
-            ],
         );
         for ((policy, _), gains) in POLICIES.iter().zip(&self.gains).skip(1) {
             let ahead = gains.iter().filter(|&&gain| gain > 0.0).count();
@@ -322,13 +299,14 @@ impl Run<'_> {
             self.outcome
                 .bar(format!("points_behind.{policy}"), behind as f64);
             self.outcome.bar(format!("most_behind.{policy}"), least);
-            table.row(vec![
-                policy.to_string(),
-                ahead.to_string(),
-                (gains.len() - ahead - behind).to_string(),
-                behind.to_string(),
-                format!("{most:.2}"),
-                format!("{least:.2}"),
+            let equal = gains.len() - ahead - behind;
+            table.add([
+                ("policy", policy.to_string()),
+                ("cases, ahead", ahead.to_string()),
+                ("cases, equal", equal.to_string()),
+                ("cases, behind", behind.to_string()),
+                ("points, most ahead", format!("{most:.2}")),
+                ("points, most behind", format!("{least:.2}")),
             ]);
         }
         self.outcome.tables.push(table);
@@ -336,11 +314,7 @@ impl Run<'_> {
 
     fn add_means(&mut self) {
         let mut columns = vec!["workload".to_owned()];
-        columns.extend(
-            POLICIES
-                .iter()
-                .map(|(policy, _)| format!("hits %, {policy}")),
-        );
+        columns.extend(hits_of_policies());
         let mut table = Table::new("Mean over the cache sizes", &columns);
         for (workload, means) in &self.means {
             let mut cells = vec![workload.clone()];

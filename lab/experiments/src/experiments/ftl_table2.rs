@@ -39,12 +39,16 @@ const MIB: f64 = 1024.0 * 1024.0;
 fn row(table: &mut Table, name: &str, paper: Option<f64>, mapping: &Mapping) -> (f64, f64) {
     let fractional = mapping.fractional_bits / 8.0 / MIB;
     let whole = mapping.bits as f64 / 8.0 / MIB;
-    table.row(vec![
-        name.to_owned(),
-        paper.map_or("-".to_owned(), |mib| format!("{mib}")),
-        format!("{fractional:.3}"),
-        format!("{whole:.3}"),
-        format!("{:.1}", mapping.flash_bytes as f64 / MIB),
+    let on_flash = mapping.flash_bytes as f64 / MIB;
+    table.add([
+        ("layer", name.to_owned()),
+        (
+            "paper MiB",
+            paper.map_or("-".to_owned(), |mib| format!("{mib}")),
+        ),
+        ("MiB, fractional bits", format!("{fractional:.3}")),
+        ("MiB, whole bits", format!("{whole:.3}")),
+        ("on flash MiB", format!("{on_flash:.1}")),
     ]);
     (fractional, whole)
 }
@@ -65,17 +69,8 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(_: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
-    let columns = [
-        "layer",
-        "paper MiB",
-        "MiB, fractional bits",
-        "MiB, whole bits",
-        "on flash MiB",
-    ];
-    let mut table = Table::new(
-        "Mapping tables of an 80 GiB drive, pages of 2 KiB, blocks of 128 KiB",
-        &columns,
-    );
+    let mut table =
+        Table::titled("Mapping tables of an 80 GiB drive, pages of 2 KiB, blocks of 128 KiB");
     for (name, entries, paper) in PAPER {
         let mapping = Mapping::table(entries, entries);
         let (fractional, whole) = row(&mut table, name, Some(paper), &mapping);
@@ -94,10 +89,8 @@ fn run(_: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()
         spare_bytes: 64,
     };
     let nand = Nand::new(geometry, None, &Endurance::default(), 1)?;
-    let mut layers = Table::new(
-        "What each layer says of itself on that drive, with its default options",
-        &columns,
-    );
+    let mut layers =
+        Table::titled("What each layer says of itself on that drive, with its default options");
     let steps = ftl::ALL.len() as u64;
     for (step, entry) in ftl::ALL.iter().enumerate() {
         progress.step(step as u64, steps, entry.name);
@@ -112,12 +105,8 @@ fn run(_: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()
                 (built, " (98 % of the pages)")
             }
         };
-        row(
-            &mut layers,
-            &format!("{spec}{note}"),
-            None,
-            &layer.mapping(),
-        );
+        let name = format!("{spec}{note}");
+        row(&mut layers, &name, None, &layer.mapping());
     }
     outcome.tables.push(layers);
     outcome.setting("geometry", json!(geometry));

@@ -88,58 +88,25 @@ pub static EXPERIMENT: Experiment = Experiment {
 fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let steps = Steps::new(progress, 3 * (2 + COMMANDS.len() as u64) + 1);
     let mut tables = [
-        Table::new(
-            "One command an item, one connection, 64 at a time",
-            &[
-                "server",
-                "command",
-                "server us",
-                "reads a command",
-                "bytes written a command",
-            ],
-        ),
-        Table::new(
-            format!("{MIX}, and gets: {CONNECTIONS} connections, every answer checked"),
-            &[
-                "server",
-                "requests a second",
-                "server us",
-                "change p99 us",
-                "changes",
-                "answers checked",
-                "wrong answers",
-            ],
-        ),
+        Table::titled("One command an item, one connection, 64 at a time"),
+        Table::titled(format!(
+            "{MIX}, and gets: {CONNECTIONS} connections, every answer checked"
+        )),
     ];
     outcome.setting("mix", MIX);
-    for (tier, bars) in [
-        (
-            Tier::Flash,
-            &[
-                "reads_per_incr_flash",
-                "reads_per_append_flash",
-                "wrong_answers_flash",
-            ],
-        ),
-        (
-            Tier::Dram,
-            &[
-                "cpu_us_incr_dram",
-                "cpu_us_append_dram",
-                "wrong_answers_dram",
-            ],
-        ),
-        (
-            Tier::Memcached,
-            &[
-                "cpu_us_incr_memcached",
-                "cpu_us_append_memcached",
-                "wrong_answers_memcached",
-            ],
-        ),
-    ] {
+    for tier in [Tier::Flash, Tier::Dram, Tier::Memcached] {
         let ended = run_tier(bench, &steps, tier, outcome, &mut tables);
-        outcome.part(bars, ended);
+        let cost = match tier {
+            Tier::Flash => "reads_per",
+            Tier::Dram | Tier::Memcached => "cpu_us",
+        };
+        let figures = [
+            &format!("{cost}_incr"),
+            &format!("{cost}_append"),
+            "wrong_answers",
+        ];
+        let keys = figures.map(|figure| format!("{figure}_{}", tier.name()));
+        outcome.part(&keys.each_ref().map(String::as_str), ended);
     }
     for word in ["incr", "append"] {
         let cpu = |of: &str| outcome.bars().get(&format!("cpu_us_{of}")).copied();
@@ -239,12 +206,12 @@ fn run_tier(
             Some(mix) => one_each(bench, &server, &items(word, each), mix)?,
             None => touch(&server, &items(word, each))?,
         };
-        tables[0].row(vec![
-            name.to_owned(),
-            word.to_owned(),
-            format!("{:.2}", cost.us),
-            format!("{:.3}", cost.reads),
-            format!("{:.0}", cost.written),
+        tables[0].add([
+            ("server", name.to_owned()),
+            ("command", word.to_owned()),
+            ("server us", format!("{:.2}", cost.us)),
+            ("reads a command", format!("{:.3}", cost.reads)),
+            ("bytes written a command", format!("{:.0}", cost.written)),
         ]);
         outcome.bar(format!("cpu_us_{word}_{name}"), cost.us);
         if tier == Tier::Flash {
@@ -259,14 +226,15 @@ fn run_tier(
     };
     let window = traffic::measure_requests(bench, &server, &mixed, &mix, each * 4)?;
     let (counts, wrong) = (&window.step.counts, window.step.fault_count());
-    tables[1].row(vec![
-        name.to_owned(),
-        format!("{:.0}", window.rate()),
-        format!("{:.2}", window.server_us()),
-        format!("{:.0}", traffic::us(&window.step.change, 0.99)),
-        counts.changed.to_string(),
-        counts.verified.to_string(),
-        wrong.to_string(),
+    let p99 = traffic::us(&window.step.change, 0.99);
+    tables[1].add([
+        ("server", name.to_owned()),
+        ("requests a second", format!("{:.0}", window.rate())),
+        ("server us", format!("{:.2}", window.server_us())),
+        ("change p99 us", format!("{p99:.0}")),
+        ("changes", counts.changed.to_string()),
+        ("answers checked", counts.verified.to_string()),
+        ("wrong answers", wrong.to_string()),
     ]);
     outcome.bar(format!("mix_us_{name}"), window.server_us());
     outcome.bar(format!("wrong_answers_{name}"), wrong as f64);
