@@ -178,14 +178,8 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
                     false => order.apply(zipf.draw(&mut rng)),
                 };
                 // Both reads and writes, as in a bank's load, look up the map.
-                on_page(
-                    if rng.below(4) == 0 {
-                        Op::Read
-                    } else {
-                        Op::Write
-                    },
-                    page,
-                )
+                let is_read = rng.below(4) == 0;
+                on_page(if is_read { Op::Read } else { Op::Write }, page)
             };
             let report = match kind {
                 "financial1" if !path.exists() => {

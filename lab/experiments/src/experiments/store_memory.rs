@@ -102,16 +102,15 @@ impl Run<'_> {
         let grown = (last.keys - first.keys) as f64;
         let slope = |of: fn(&Point) -> f64| (of(last) - of(first)) / grown;
         let key = format!("dram_bytes_per_key_{value_bytes}");
-        self.outcome.put(&key, Ok(slope(|point| point.fresh)));
-        self.outcome.put(
-            format!("{key}_peak_while_filling"),
-            Ok(slope(|point| point.peak)),
-        );
-        self.outcome
-            .put(format!("{key}_own_count"), Ok(slope(|point| point.own)));
-        let mut table = Table::titled(format!(
-            "Memory by number of keys, values of {value_bytes} B"
-        ));
+        for (more, slope) in [
+            ("", slope(|point| point.fresh)),
+            ("_peak_while_filling", slope(|point| point.peak)),
+            ("_own_count", slope(|point| point.own)),
+        ] {
+            self.outcome.put(format!("{key}{more}"), Ok(slope));
+        }
+        let title = format!("Memory by number of keys, values of {value_bytes} B");
+        let mut table = Table::titled(title);
         for point in &points {
             let mib = |bytes: f64| cell(bytes / (1 << 20) as f64, 1);
             table.add([

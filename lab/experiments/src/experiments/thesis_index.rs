@@ -31,7 +31,6 @@ use senko_store::index::{BlockMap, BloomMap, Candidates, MapEntry, StaticMap};
 use senko_thesis::data::hash_of;
 use senko_thesis::hash_index::HashIndex;
 use senko_workload::Popularity;
-use serde_json::json;
 
 use crate::{
     Bar, Experiment, Measure, Options, Outcome, Paper, Progress, Scale, Table, at_least, at_most,
@@ -178,6 +177,7 @@ fn figures_41_to_43(
             .then(|| HashIndex::build(*elements))
             .flatten();
         let last = Some(elements) == sizes.elements.last();
+        let bits = |bytes: usize| bytes as f64 * 8.0 / *elements as f64;
         for ((_, law, popularity), table) in laws().iter().zip(&mut tables) {
             progress.step(*elements, sizes.elements.iter().sum(), law);
             let asked = Lookups::draw(popularity, *elements, options.seed)?;
@@ -201,28 +201,14 @@ fn figures_41_to_43(
         if last {
             rows_over_bandwidth(&filters, sizes, options, outcome)?;
             outcome.setting("elements", *elements);
-            outcome.setting(
-                "fill_ns_a_key",
-                filters.fill_seconds * 1e9 / *elements as f64,
-            );
-            outcome.setting(
-                "map_beyond_fill_ns_a_key",
-                filters.map_seconds * 1e9 / *elements as f64,
-            );
-            outcome.setting(
-                "map_bits_a_key",
-                filters.map.bytes() as f64 * 8.0 / *elements as f64,
-            );
-            outcome.setting(
-                "filters_bits_a_key",
-                filters.sequential.bytes() as f64 * 8.0 / *elements as f64,
-            );
+            let ns = |seconds: f64| seconds * 1e9 / *elements as f64;
+            outcome.setting("fill_ns_a_key", ns(filters.fill_seconds));
+            outcome.setting("map_beyond_fill_ns_a_key", ns(filters.map_seconds));
+            outcome.setting("map_bits_a_key", bits(filters.map.bytes()));
+            outcome.setting("filters_bits_a_key", bits(filters.sequential.bytes()));
         }
         if let Some(index) = index {
-            outcome.settings.insert(
-                "hash_index_bits_a_key".to_owned(),
-                json!(index.bytes() as f64 * 8.0 / *elements as f64),
-            );
+            outcome.setting("hash_index_bits_a_key", bits(index.bytes()));
         }
     }
     outcome.tables.extend(tables);
@@ -350,17 +336,11 @@ fn figure_44(
 fn figure_35(outcome: &mut Outcome, progress: &dyn Progress) {
     progress.step(0, 1, "single lines of memory");
     let line_seconds = 64.0 / Bandwidth::new(256 << 20).best(64);
-    let mut table = Table::new(
-        "Figure 35: calculated time of a look-up in filters one after the other",
-        &[
-            "elements",
-            "ms, blocks of 256",
-            "ms, blocks of 1024",
-            "ms, blocks of 4096",
-            "ms, blocks of 16384",
-            "ms, blocks of 65536",
-        ],
-    );
+    let blocks = [256.0, 1024.0, 4096.0, 16384.0, 65536.0];
+    let mut columns = vec!["elements".to_owned()];
+    columns.extend(blocks.map(|size| format!("ms, blocks of {size}")));
+    let title = "Figure 35: calculated time of a look-up in filters one after the other";
+    let mut table = Table::new(title, &columns);
     let seconds = |elements: f64, per_block: f64| {
         let lines = (per_block * BITS / 512.0).max(1.0);
         let touched = lines * (1.0 - (1.0 - 1.0 / lines).powi(11));
@@ -368,10 +348,7 @@ fn figure_35(outcome: &mut Outcome, progress: &dyn Progress) {
     };
     for elements in [1e6, 10e6, 100e6, 1000e6] {
         let mut row = vec![format!("{}M", elements / 1e6)];
-        row.extend(
-            [256.0, 1024.0, 4096.0, 16384.0, 65536.0]
-                .map(|size| format!("{:.3}", seconds(elements, size) * 1e3)),
-        );
+        row.extend(blocks.map(|size| format!("{:.3}", seconds(elements, size) * 1e3)));
         table.row(row);
     }
     outcome.setting("line_ns", line_seconds * 1e9);

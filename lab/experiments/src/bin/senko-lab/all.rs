@@ -99,19 +99,18 @@ pub fn main(args: &RunArgs) -> Result<()> {
 /// The time of each experiment.
 fn longest_first(mut times: Vec<(&str, Duration, usize, Ended)>) -> Table {
     times.sort_by_key(|(_, took, ..)| std::cmp::Reverse(*took));
-    let columns = ["experiment", "s", "figures", "ended"];
-    let mut table = Table::new("Times, the longest first", &columns);
+    let mut table = Table::titled("Times, the longest first");
     for (name, took, bars, ended) in times {
         let ended = match ended {
             Ended::Itself => "by itself",
             Ended::OutOfTime => "stopped, its time was over",
             Ended::Broken => "without a result",
         };
-        table.row(vec![
-            name.to_owned(),
-            format!("{:.0}", took.as_secs_f64()),
-            bars.to_string(),
-            ended.to_owned(),
+        table.add([
+            ("experiment", name.to_owned()),
+            ("s", format!("{:.0}", took.as_secs_f64())),
+            ("figures", bars.to_string()),
+            ("ended", ended.to_owned()),
         ]);
     }
     table
