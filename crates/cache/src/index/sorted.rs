@@ -30,9 +30,9 @@ use std::collections::VecDeque;
 
 use crate::arena::{Arena, Handle};
 use ledger::Directory;
-pub(crate) use ledger::{Extent, Ledger, Owner};
+pub(crate) use ledger::{Extent, Ledger, Owner, RUN_PAGES};
 use runs::Runs;
-pub(crate) use runs::{RUN_PAGES, Run, Starts};
+pub(crate) use runs::{Run, Starts};
 pub(crate) use saved::SavedHead;
 use table::{Found, MOST_BATCHES, Spot, Table};
 

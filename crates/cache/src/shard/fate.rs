@@ -89,7 +89,8 @@ impl Shard {
         let Some(item) = self.dram.alloc(class) else {
             return false;
         };
-        self.spend_spare(self.dram.arena().class(class).size);
+        let size = self.dram.arena().class(class).size;
+        self.sealing.spend_spare(size);
         self.dram.init_item(item, self.now, words);
         let head = header.head_len();
         self.dram.put(item, 0, &bytes[..head]);

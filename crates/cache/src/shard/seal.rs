@@ -71,6 +71,13 @@ pub(super) struct Sealing {
     gathered: Vec<(u64, Handle)>,
 }
 
+impl Sealing {
+    /// Notes that bytes of the chunks that runs have freed are in use again.
+    pub(super) fn spend_spare(&mut self, bytes: usize) {
+        self.spare = self.spare.saturating_sub(bytes);
+    }
+}
+
 /// What became of an item that the policy has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retired {
@@ -117,7 +124,7 @@ impl Shard {
             left = self.retire(queue, victim) == Ok(Retired::Left);
         }
         if !left {
-            self.spend_spare(size);
+            self.sealing.spend_spare(size);
         }
         // Some that waited were read or deleted.
         if self.lacks_leaving()
@@ -137,12 +144,8 @@ impl Shard {
     pub(super) fn left_alone(&mut self, class: usize) {
         let size = self.dram.arena().class(class).size;
         if size <= SMALL {
-            self.spend_spare(size);
+            self.sealing.spend_spare(size);
         }
-    }
-
-    pub(super) fn spend_spare(&mut self, bytes: usize) {
-        self.sealing.spare = self.sealing.spare.saturating_sub(bytes);
     }
 
     /// Forgets all sorted records, which were flushed.

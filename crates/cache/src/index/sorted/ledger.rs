@@ -9,10 +9,14 @@ use std::sync::Arc;
 
 use senko_io::Words;
 
-use super::runs::{ENTRY_WORDS, RUN_PAGES};
 use crate::arena::Handle;
 use crate::superblock::VERSION;
 use crate::words::{Belongs, get_checked, set_checked};
+
+/// The most pages of a run.
+pub(crate) const RUN_PAGES: usize = 16;
+/// Words of a run's entry.
+pub(super) const ENTRY_WORDS: usize = 6;
 
 /// `SENKOSRT`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"SENKOSRT");

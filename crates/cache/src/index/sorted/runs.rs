@@ -28,12 +28,8 @@ use std::sync::Arc;
 
 use senko_io::Words;
 
-use super::ledger::Ledger;
+use super::ledger::{ENTRY_WORDS, Ledger, RUN_PAGES};
 
-/// The most pages of a run.
-pub(crate) const RUN_PAGES: usize = 16;
-/// Words of an entry.
-pub(super) const ENTRY_WORDS: usize = 6;
 const CHECK_BITS: u32 = 16;
 const LAP_SHIFT: u32 = RUN_PAGES.ilog2();
 

@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 use senko_io::le::{put, u32_at, u64_at};
 
 use super::Sorted;
-use super::ledger::Ledger;
-use super::runs::{ENTRY_WORDS, Run};
+use super::ledger::{ENTRY_WORDS, Ledger};
+use super::runs::Run;
 use super::table::Table;
 use crate::arena::Arena;
 
