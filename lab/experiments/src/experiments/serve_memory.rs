@@ -16,6 +16,10 @@
 //! *Page fill* is the server's own count, the share of the pages that went to flash which records
 //! fill: the worst of servers that each hold items of one size.
 //!
+//! *Sorted items* have ETC's sizes, with values of at most 900 bytes, in a server with
+//! `--sort-small`. DRAM is counted as for the others. A get that finds nothing may have been of an
+//! item that did not stay, so its reads count for the hits too.
+//!
 //! *Reads*: the device's reads by `/proc/diskstats`, over commands; for touches and deletes over
 //! those that found their item. The server's flash has room, so reclaim, which reads too, does not
 //! run. An item in DRAM needs no read, but only few items are there: DRAM holds a tenth, and
@@ -47,6 +51,9 @@ const VALUE: usize = 300;
 const RECORD: u64 = 332;
 /// Bytes of a value where an item in DRAM is measured.
 const SMALL: usize = 100;
+/// The longest value of items that are sorted, and about the bytes of their records.
+const SMALL_VALUE: usize = 900;
+const SMALL_RECORD: u64 = 220;
 /// Bytes of the values for which page fill is measured, around a page's half, third and whole.
 const FILLS: [usize; 7] = [100, 300, 1000, 1400, 2100, 3000, 5000];
 /// Connections and requests under way on each in a burst.
@@ -105,6 +112,9 @@ pub static EXPERIMENT: Experiment = Experiment {
         Bar::less("reads_per_delete_or_touch", 1.02, 1.005),
         Bar::less("rss_over_cap", 1.05, 1.03),
         Bar::more("page_fill", 0.90, 0.96),
+        Bar::less("dram_bytes_per_small_item", 3.6, 3.0),
+        Bar::less("reads_per_small_hit", 1.02, 1.00),
+        Bar::less("reads_per_absent", 0.03, 0.01),
     ],
     run: Measure::OnBench(run),
 };
@@ -114,7 +124,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         bench,
         progress,
         outcome,
-        (11 + FILLS.len() as u64, "Windows"),
+        (14 + FILLS.len() as u64, "Windows"),
         (),
     );
     run.part(&["dram_bytes_per_flash_item"], bytes_per_item);
@@ -128,6 +138,12 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         "reads_per_delete_or_touch",
     ];
     run.part(&keys, reads);
+    let keys = [
+        "dram_bytes_per_small_item",
+        "reads_per_small_hit",
+        "reads_per_absent",
+    ];
+    run.part(&keys, sorted_items);
     run.part(&["rss_over_cap"], burst);
     run.finish();
     Ok(())
@@ -217,6 +233,61 @@ fn bytes_per_item(run: &mut Run<'_>) -> Result<()> {
         "rss_over_cap_full_of_small_items",
         memory_full.peak as f64 / memory as f64,
     );
+    Ok(())
+}
+
+/// The DRAM of an item of ETC's small sizes on flash, and reads, where small items are sorted.
+fn sorted_items(run: &mut Run<'_>) -> Result<()> {
+    let on_flash: u64 = run.scaled(4_000_000, 20_000_000);
+    let flash = (on_flash * SMALL_RECORD).next_multiple_of(1 << 20);
+    let items = Items::etc(on_flash / 10 * 13, SMALL_VALUE);
+    let memory = (on_flash * 4 + (25 << 20)).next_multiple_of(1 << 20);
+    run.bench.scratch.need(flash)?;
+    run.next("an empty server that sorts");
+    let sort = ["--sort-small", "--region", "1m"];
+    let empty = run.bench.on_flash("empty", memory, 5 << 20);
+    let empty = run.start(&empty.with(&sort))?;
+    thread::sleep(Duration::from_millis(500));
+    let before = process::memory(empty.pid())?.resident;
+    drop(empty);
+
+    run.next("filling flash with sorted items");
+    let server = run.bench.on_flash("sorted", memory, flash);
+    let server = run.start(&server.with(&sort))?;
+    let filling = run.fill(&server, &items)?;
+    run.row("sorted", "sets of ETC's", std::slice::from_ref(&filling));
+    let stats = server.stats()?;
+    let of = |name: &str| stats.get(name).copied().unwrap_or(f64::NAN);
+    ensure!(of("flash_reclaimed_regions") > 0.0, "flash was not full");
+    let (count, sorted) = (of("flash_items"), of("flash_items_sorted"));
+    let resident = process::memory(server.pid())?.resident;
+    let outcome = &mut run.outcome;
+    outcome.setting("small_items_on_flash", count);
+    outcome.setting("small_items_sorted_share", sorted / count);
+    outcome.setting("small_items_page_fill", of("flash_page_fill"));
+    let index = of("flash_index_bytes");
+    outcome.bar(
+        "index_bytes_per_small_item",
+        index / (count + of("dram_items")),
+    );
+    let taken = resident as f64 - before as f64;
+    outcome.bar("dram_bytes_per_small_item", taken / count);
+
+    run.next("gets and misses of sorted items");
+    let gets = items.keys / 10;
+    let hits = run.requests(&server, &items, &Load::gets(64), gets)?;
+    report(
+        run,
+        "reads_per_small_hit",
+        &[Reads::of(&hits, hits.flash_hits())],
+    );
+    let absent = Items {
+        prefix: "absent",
+        ..items
+    };
+    let misses = run.requests(&server, &absent, &Load::gets(64), gets)?;
+    let all = Reads::of(&misses, misses.step.counts.requests as f64);
+    report(run, "reads_per_absent", &[all]);
     Ok(())
 }
 
