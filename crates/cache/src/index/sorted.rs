@@ -302,7 +302,7 @@ mod tests {
         Arena::for_segments(AlignedBuf::new(bytes / 4096), page_bytes)
     }
 
-    /// What a process finds in the memory that a killed one left.
+    /// The records that another process finds after a kill.
     fn after_kill(
         lines: Arena,
         ledger: &Ledger,
@@ -316,7 +316,7 @@ mod tests {
         (lines, sorted)
     }
 
-    /// What a process finds in the file of a clean stop, and in memory that is all zero.
+    /// The records that another process finds after a clean stop, in memory that is all zero.
     fn after_stop(
         lines: Arena,
         sorted: &Sorted,

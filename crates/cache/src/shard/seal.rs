@@ -78,7 +78,7 @@ impl Sealing {
     }
 }
 
-/// What became of an item that the policy has chosen.
+/// Where an item went that the policy had chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retired {
     Waits,

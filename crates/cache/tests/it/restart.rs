@@ -427,7 +427,7 @@ fn sorted_items_come_back() {
                 0 if cfg!(debug_assertions) => r.kill_while_coming_back(),
                 1 if cfg!(debug_assertions) => r.kill_while_stopping(true),
                 2 => {
-                    // What is there just before is there afterwards.
+                    // Each item that is there just before is there afterwards.
                     let drops = r.run.drops();
                     let model = r.run.model.clone();
                     r.read_all(&model);

@@ -33,7 +33,7 @@ const SLOTS_OF_PLACE: usize = 4 << 10;
 /// A table's word has 24 bits for its first place.
 const MOST_PLACES: usize = 1 << 24;
 
-/// What the words have room for.
+/// The room in the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub flash_pages: u64,
