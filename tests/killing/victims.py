@@ -345,6 +345,9 @@ class Life:
                     connection.sendall(answer)
         except OSError:
             pass
+        finally:
+            # One that was accepted while `end` closed the others would wait forever.
+            connection.close()
 
     def end(self):
         self.dead = True
