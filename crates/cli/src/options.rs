@@ -184,7 +184,7 @@ pub struct ServeOptions {
     /// When a region is reclaimed, drop its hit items too instead of writing them again
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub no_reinsert: Option<bool>,
-    /// Write items of up to 1 KiB to flash in the order of their hashes: there an item then takes
+    /// Write items of up to 1 KiB to flash in the order of their hashes: there a sorted item takes
     /// about 4 bytes of DRAM instead of 9
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_possible_values = true, help_heading = "Flash")]
     pub sort_small: Option<bool>,
