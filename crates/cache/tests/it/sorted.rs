@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What small items cost if they are sorted, beside slots of eight bytes: DRAM, pages, and the
-//! items that DRAM holds.
+//! The cost of small items with and without sorting: DRAM, pages, and the items that DRAM holds.
 
 use senko_cache::{CacheStats, HashSeed, Key, Lookup, Shard};
 use senko_workload::{Rng, etc};

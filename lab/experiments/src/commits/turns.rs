@@ -280,7 +280,7 @@ impl Turns {
 impl Drop for Turns {
     fn drop(&mut self) {
         self.seats.clear();
-        // What comes next needs the space. At the latest the folder is removed with the run.
+        // The next one needs the space. At the latest the folder is removed with the run.
         let _ = std::fs::remove_dir_all(&self.home);
     }
 }

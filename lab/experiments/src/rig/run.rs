@@ -19,7 +19,7 @@ pub struct Run<'a, T = ()> {
     pub rounds: usize,
     /// The time of a window.
     pub window: Duration,
-    /// What this experiment needs beside: sizes, tables of its own.
+    /// The experiment's own sizes and tables.
     pub own: T,
     steps: Steps<'a>,
     windows: Table,
