@@ -28,6 +28,8 @@ mod table; // slots of some batches
 
 use std::collections::VecDeque;
 
+use senko_io::prefetch;
+
 use crate::arena::{Arena, Handle};
 use ledger::Directory;
 pub(crate) use ledger::{Extent, Ledger, Owner, RUN_PAGES};
@@ -150,6 +152,10 @@ impl Sorted {
     /// The newest candidate of a hash in a batch before `below`.
     #[inline]
     pub fn newest(&self, lines: &Arena, hash: u64, below: u32) -> Option<Candidate> {
+        if below == u32::MAX {
+            // All at once: each is a wait for memory.
+            self.lines_of(lines, hash).for_each(prefetch);
+        }
         for (first, table) in self.tables.iter().rev() {
             if *first >= below {
                 continue;

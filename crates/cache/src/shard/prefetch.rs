@@ -46,7 +46,12 @@ impl Shard {
             }
         }
         if !found {
-            self.index.narrow_lines(hash).for_each(prefetch);
+            self.prefetch_narrow(hash);
         }
+    }
+
+    /// Prefetches the lines in which a search for sorted slots of a key begins.
+    pub(super) fn prefetch_narrow(&self, hash: u64) {
+        self.index.narrow_lines(hash).for_each(prefetch);
     }
 }

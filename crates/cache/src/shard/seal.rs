@@ -28,7 +28,7 @@ use crate::shard::Shard;
 use crate::types::AllocError;
 
 /// Batches in a lap of the log, if all records are small.
-const BATCHES: usize = 240;
+const BATCHES: usize = 120;
 /// Bytes of a batch in a shard with little flash.
 const SMALLEST_BATCH: usize = 64 << 10;
 /// While so many runs' chunks are free, no further one is written for a class that has none.

@@ -67,6 +67,8 @@ impl Shard {
         if !self.fits_dram(len) {
             return Err(AllocError::OutOfMemory);
         }
+        // The new item removes sorted slots of its key, once its value is here.
+        self.prefetch_narrow(key.hash);
         self.grow_index(queue, key.hash);
         if self.keeps_all() && self.index.room_for(key.hash) <= self.dram.drafts() {
             // Its segment can't grow, and no slot in it may be dropped.

@@ -216,13 +216,16 @@ impl Table {
     }
 
     fn home(&self, hash: u64) -> Home {
-        let buckets = self.buckets_of_segment() * self.segments.len() as u64;
-        let product = u128::from(hash) * u128::from(buckets);
-        let bucket = (product >> 64) as u64;
+        let times = |n: u64, part: u64| {
+            let product = u128::from(n) * u128::from(part);
+            ((product >> 64) as usize, product as u64)
+        };
+        let (segment, rest) = times(self.segments.len() as u64, hash);
+        let (bucket, rest) = times(self.buckets_of_segment(), rest);
         Home {
-            segment: (bucket / self.buckets_of_segment()) as usize,
-            bucket: (bucket % self.buckets_of_segment()) as usize * BUCKET_BYTES,
-            remainder: product as u64 >> (64 - REMAINDER_BITS),
+            segment,
+            bucket: bucket * BUCKET_BYTES,
+            remainder: rest >> (64 - REMAINDER_BITS),
         }
     }
 
