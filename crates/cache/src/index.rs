@@ -790,6 +790,16 @@ impl Index {
     pub fn sorted_slots(&self) -> u64 {
         self.sorted.as_ref().map_or(0, Sorted::slots)
     }
+    /// Bytes of memory that a next batch of about so many records will take.
+    pub fn bytes_of_batch(&self, records: u64) -> usize {
+        let sorted = self.sorted.as_ref();
+        sorted.map_or(0, |sorted| sorted.bytes_of_batch(&self.lines, records))
+    }
+    /// Forgets the records of the oldest batches, as [`Sorted::forget_oldest`].
+    pub fn forget_oldest_sorted(&mut self) -> Option<u64> {
+        let sorted = self.sorted.as_mut()?;
+        sorted.forget_oldest(&mut self.lines)
+    }
     /// Begins a batch of sorted records ([`Sorted::begin_batch`]).
     pub fn begin_batch(&mut self, records: u64) {
         if let Some(sorted) = &mut self.sorted {

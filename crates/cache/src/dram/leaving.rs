@@ -58,6 +58,10 @@ impl Leaving {
     pub fn is_overfull(&self) -> bool {
         self.bytes >= self.target + self.target / 4
     }
+    /// Bytes of items that should wait.
+    pub fn target(&self) -> usize {
+        self.target
+    }
     pub fn items(&self) -> usize {
         self.items
     }

@@ -306,6 +306,17 @@ impl Log {
     pub fn want(&mut self, pages: u64) {
         self.wanted = self.wanted.max(self.with_wrap(pages));
     }
+    /// Lets reclaim free a sixteenth of the pages in use although there is room, because the index
+    /// has no memory for more items.
+    pub fn want_fewer_items(&mut self) {
+        let (coming, used) = (
+            self.free_pages() + self.discarding_pages(),
+            self.used_pages(),
+        );
+        if self.wanted <= coming && used > 4 * self.region_pages {
+            self.wanted = coming + (used / 16).max(self.region_pages);
+        }
+    }
     /// Whether a region should be reclaimed.
     pub fn runs_out(&mut self) -> bool {
         let coming = self.free_pages() + self.discarding_pages();

@@ -101,12 +101,25 @@ impl Sorted {
         Some(segments)
     }
 
+    /// Whether the newest table takes one more batch.
+    fn takes_batch(&self) -> bool {
+        let next = self.batch + 1;
+        let newest = self.tables.back();
+        newest.is_some_and(|(first, table)| next - first < MOST_BATCHES && !table.is_full())
+    }
+
+    /// Bytes of memory that a next batch of about so many records will take.
+    pub fn bytes_of_batch(&self, lines: &Arena, records: u64) -> usize {
+        match self.takes_batch() {
+            true => 0,
+            false => Table::bytes_for(lines, records * u64::from(MOST_BATCHES)),
+        }
+    }
+
     /// Begins a batch of about so many records.
     pub fn begin_batch(&mut self, lines: &Arena, records: u64) {
+        let takes = self.takes_batch();
         self.batch += 1;
-        let newest = self.tables.back();
-        let takes = newest
-            .is_some_and(|(first, table)| self.batch - first < MOST_BATCHES && !table.is_full());
         if !takes {
             let records = records * u64::from(MOST_BATCHES);
             let table = Table::new(lines, &mut self.directory, self.batch, records);
@@ -234,6 +247,15 @@ impl Sorted {
             self.directory.end_oldest();
             table.end(lines);
         }
+    }
+
+    /// Forgets the records of the oldest table before their regions are freed. Returns how many, or
+    /// `None` if only one table is left.
+    pub fn forget_oldest(&mut self, lines: &mut Arena) -> Option<u64> {
+        let (_, oldest) = self.tables.front().filter(|_| self.tables.len() > 1)?;
+        let forgotten = oldest.slots();
+        self.end_oldest(lines);
+        Some(forgotten)
     }
 
     /// The next run of a walk over all, and the cursor behind it. A walk begins with 0. It meets

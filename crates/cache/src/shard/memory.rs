@@ -141,6 +141,7 @@ impl Shard {
     /// items have given up the last pages for it.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
+            self.keep_index_small(self.index.growth_bytes(segment));
             // From now on, so that items do not take back what they give up for it.
             self.dram.index_grew();
             self.share_memory(self.index.growth_bytes(segment));

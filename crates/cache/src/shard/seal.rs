@@ -37,6 +37,10 @@ const FREE_RUNS: usize = 2;
 /// Runs of items that wait at least: a pass leaves less than a run at its end.
 const LEAST_RUNS: usize = 4;
 
+/// Pages that items have at least beside those that wait, if memory has about twice as many. Each
+/// of the 44 size classes of small items has a page that is not full, and one that is emptied.
+const LEAST_ITEM_PAGES: usize = 72;
+
 /// Bytes of items that wait, in a shard of this much flash and memory: half of a batch.
 fn target(flash_pages: u64, memory: usize) -> usize {
     let of_batch = (flash_pages as usize * PAGE_SIZE / BATCHES).max(SMALLEST_BATCH);
@@ -329,7 +333,33 @@ impl Shard {
             (0, records) => records,
             (usual, records) => (7 * usual + records) / 8,
         };
-        self.index.begin_batch(self.sealing.usual);
+        let usual = self.sealing.usual;
+        self.keep_index_small(self.index.bytes_of_batch(usual));
+        self.index.begin_batch(usual);
+    }
+
+    /// Keeps the index small enough that items have DRAM to wait for a run, if it is about to grow
+    /// by so many bytes. Otherwise they would leave alone, and take even more of it. The oldest
+    /// regions are reclaimed early. If that is too late, the oldest sorted records are forgotten.
+    pub(super) fn keep_index_small(&mut self, growth: usize) {
+        if self.index.sorted().is_none() {
+            return;
+        }
+        let (pages, memory) = (self.dram.arena().page_bytes(), self.dram.memory());
+        let waiting = self.dram.leaving().map_or(0, Leaving::target);
+        let items = (memory / 8).max(LEAST_ITEM_PAGES * pages) + waiting;
+        let most = memory - items.min(memory / 8 * 5);
+        if self.index.bytes() + growth <= most {
+            return;
+        }
+        for n in 0..self.flash.logs().len() {
+            self.flash.log_mut(n).want_fewer_items();
+        }
+        while self.index.bytes() + growth > most + memory / 16
+            && let Some(forgotten) = self.index.forget_oldest_sorted()
+        {
+            self.stats.drops_index += forgotten;
+        }
     }
 
     fn plan_after_last(&mut self, pages: usize) -> Option<(Vec<Placed>, Starts)> {

@@ -104,13 +104,25 @@ impl Table {
         first: u32,
         records: u64,
     ) -> Option<Table> {
+        let (step, segments) = Table::shape(lines, records);
+        Table::empty(directory, first, step, segments)
+    }
+
+    /// Size class and number of the segments for about this many records.
+    fn shape(lines: &Arena, records: u64) -> (usize, usize) {
         let needed = (records * 100).div_ceil(FULL_PERCENT * BUCKET_SLOTS).max(1) * 2;
         // Segments of all tables have the same size, so that they share pages.
         let most = MOST_LINES.min(lines.page_bytes() / 64) as u64;
         let segments = needed.div_ceil(most);
         let of_each = needed.min(most);
         let step = SEGMENT_LINES.partition_point(|&n| u64::from(n) < of_each || n % 2 == 1);
-        Table::empty(directory, first, step, segments as usize)
+        (step, segments as usize)
+    }
+
+    /// Bytes of memory of a table for about this many records.
+    pub fn bytes_for(lines: &Arena, records: u64) -> usize {
+        let (step, segments) = Table::shape(lines, records);
+        segments * usize::from(SEGMENT_LINES[step]) * LINE_BYTES
     }
 
     /// A table with segments of this size class, which have no memory yet.
