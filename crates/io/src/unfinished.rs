@@ -19,6 +19,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::file::fork_count::forks;
 use crate::file::lock::{Unshared, lock_draft, unlock_draft};
 use crate::file::owner::{self, id_of};
 use crate::file::told::told;
@@ -43,6 +44,8 @@ pub struct Unfinished {
     before: Before,
     /// Locked, so that other processes do not take the draft for a leftover.
     file: Unshared,
+    /// Forks before it was made: the child of a later one has no share in it.
+    forks: u32,
 }
 
 impl Unfinished {
@@ -118,6 +121,7 @@ impl Unfinished {
             path: absolute,
             file: Unshared::new(kept.map_err(|error| failed("make", &draft, &error))?),
             before,
+            forks: forks(),
         };
         // The mark comes after the lock. Where either is missing, a leftover is not recognized.
         if lock_draft(&file).unwrap_or(false) {
@@ -182,6 +186,9 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
+        if self.forks != forks() {
+            return; // the parent writes it
+        }
         // The error was reported already. After success it no longer exists.
         let _ = std::fs::remove_file(&self.draft);
         // A program that is being started has a copy of the descriptor until its `exec`.

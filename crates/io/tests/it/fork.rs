@@ -3,7 +3,7 @@
 
 use std::os::fd::AsRawFd;
 
-use senko_io::{AlignedBuf, Device, FileOptions, FlashFile, IoError, Purpose, Tag};
+use senko_io::{AlignedBuf, Device, FileOptions, FlashFile, IoError, Purpose, Tag, Unfinished};
 
 use crate::support::Folder;
 
@@ -69,4 +69,29 @@ fn a_child_holds_nothing_of_its_parents_files() {
     let mut status = 0;
     // SAFETY: the kernel writes one number to this stack.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+}
+
+/// A child that ended with its copy of a copy's owner removed what its parent was writing.
+#[test]
+fn a_child_neither_names_nor_removes_what_its_parent_writes() {
+    let folder = Folder::new();
+    let path = folder.file("copy");
+    let (unfinished, mut file) = Unfinished::create(&path).unwrap();
+    // SAFETY: the child only uses its copy, which takes no lock, and ends without running anything
+    // of the test's.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "no fork");
+    if child == 0 {
+        let refused = unfinished.finish().is_err();
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(i32::from(!refused)) }
+    }
+    let mut status = 0;
+    // SAFETY: the kernel writes one number to this stack.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0, "the child could give the copy its name");
+    assert!(unfinished.draft().exists() && !path.exists());
+    std::io::Write::write_all(&mut file, b"whole").unwrap();
+    unfinished.finish().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"whole");
 }
