@@ -185,8 +185,9 @@ impl Shard {
             item_pages,
             now: (unix_ms / 1000) as u32,
             sorted: seal::run_pages(base, memory)
-                .filter(|_| config.sort_small && !keeps_all)
+                .filter(|_| !keeps_all)
                 .map(|run_pages| Extent::plan(base, run_pages, memory)),
+            sorts: config.sort_small,
         };
         let index_too_large = |index: usize, item_page_bytes: usize| {
             let items = 2 * LEAST_PAGES * item_page_bytes;

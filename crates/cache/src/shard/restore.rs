@@ -128,8 +128,17 @@ pub(crate) struct Sizes {
     pub memory: usize,
     pub item_pages: usize,
     pub now: u32,
-    /// Room for sorted records, if there are to be any.
+    /// Room for sorted records, if there may be any.
     pub sorted: Option<Extent>,
+    /// Whether records will be sorted. If not, those of an earlier process are kept.
+    pub sorts: bool,
+}
+
+impl Sizes {
+    /// Room for the records that will be sorted.
+    fn sorting(&self) -> Option<Extent> {
+        self.sorted.filter(|_| self.sorts)
+    }
 }
 
 /// Why index, logs and memory can't be made.
@@ -160,11 +169,12 @@ pub(crate) fn make<'a>(
 ) -> Result<Made<'a>, StartError> {
     let unusable = |e: std::io::Error| StartError::Unusable(e.to_string());
     let Some(restore) = restore else {
-        let shape = Shape::plan(plan.flash_pages, plan.memory, plan.sorted.is_some());
+        let sorts = plan.sorting().is_some();
+        let shape = Shape::plan(plan.flash_pages, plan.memory, sorts);
         let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
         let memory = AlignedBuf::try_new(pages).map_err(unusable)?;
         let items = AlignedBuf::try_new(plan.item_pages).map_err(unusable)?;
-        let sorted = match plan.sorted {
+        let sorted = match plan.sorting() {
             Some(extent) => {
                 let words = Words::anonymous(extent.words()).map_err(unusable)?;
                 let owner = Owner {
@@ -179,12 +189,14 @@ pub(crate) fn make<'a>(
         let life = life_of(seed);
         return empty(logs, shape, (memory, items), None, life, sorted.as_ref());
     };
-    let shape = Shape::plan(plan.flash_pages, plan.memory, plan.sorted.is_some());
+    let sorts = plan.sorting().is_some();
+    let shape = Shape::plan(plan.flash_pages, plan.memory, sorts);
     let mut origin = restore.origin;
     let saved = match &mut origin {
         RestoreFrom::Saved { index, .. } => Some(saved::Head::read(index, &plan, restore.stop)),
         RestoreFrom::Empty(_) | RestoreFrom::Kept => None,
     };
+    let has_sorted = saved.iter().flatten().any(|head| head.has_sorted);
     // A saved index keeps its shape, whatever the size of memory is now.
     let shapes = saved.iter().flatten().map(|head| &head.shape);
     let words = shapes.chain([&shape]).map(|s| plan.belongs.words(s)).max();
@@ -197,7 +209,9 @@ pub(crate) fn make<'a>(
     let items = restore.files.items.map(plan.item_pages).map_err(unusable)?;
     let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
     let memory = restore.files.index.map(pages).map_err(unusable)?;
-    let sorted = plan.sorted.map_or(1, |extent| extent.words());
+    let sorted = plan.sorted.filter(|_| plan.sorts || has_sorted);
+    // Words that a killed process left are mapped as a whole.
+    let sorted = sorted.map_or(1, |extent| extent.words());
     let sorted = restore.files.sorted.words(sorted).map_err(unusable)?;
     let mut parts = Parts {
         words,
@@ -318,7 +332,7 @@ impl Parts {
         let state = State::new(self.words, &plan.belongs, self.life, &shape);
         state.set_flushes(self.flushes);
         let sorted = plan
-            .sorted
+            .sorting()
             .map(|extent| Ledger::begin(Arc::clone(&self.sorted), extent, &owner));
         let memory = (self.memory, self.items);
         let mut made = empty(logs, shape, memory, Some(state), self.life, sorted.as_ref())?;
@@ -340,11 +354,11 @@ impl Parts {
             return self.begin(plan, logs, shape, Some(damaged));
         };
         let owner = self.owner(plan, life);
-        let sorted = plan.sorted.map(|extent| {
-            let words = || Arc::clone(&self.sorted);
-            let kept = Ledger::kept(words(), extent, &owner);
-            kept.unwrap_or_else(|| Ledger::begin(words(), extent, &owner))
-        });
+        let words = || Arc::clone(&self.sorted);
+        let kept = |extent| Ledger::kept(words(), extent, &owner);
+        let begun = |extent| Ledger::begin(words(), extent, &owner);
+        let sorted = plan.sorted.and_then(kept);
+        let sorted = sorted.or_else(|| plan.sorting().map(begun));
         if sorted.is_none() {
             Ledger::end(&self.sorted);
         }
@@ -425,8 +439,8 @@ impl Parts {
             false => None,
         };
         recovered.damaged += u64::from(head.has_sorted && head_of_sorted.is_none());
-        if let Some(planned) = plan.sorted {
-            let saved = head_of_sorted.as_ref();
+        let saved = head_of_sorted.as_ref();
+        if let Some(planned) = plan.sorted.filter(|_| plan.sorts || saved.is_some()) {
             let extent = saved.map_or(planned, |saved| planned.with_runs_of(saved.run_pages));
             let ledger = Ledger::begin(self.sorted, extent, &owner);
             let holds = |run: &Run| places.hold_run(run);

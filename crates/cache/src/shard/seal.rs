@@ -101,9 +101,11 @@ struct Placed {
 }
 
 impl Shard {
-    /// Lets small items wait for others, if there may be sorted records.
+    /// Lets small items wait for others, if they are to be sorted.
     pub(super) fn begin_sorting(&mut self) {
-        if let Some(sorted) = self.index.sorted() {
+        if self.config.sort_small
+            && let Some(sorted) = self.index.sorted()
+        {
             let pages = self.flash.logs().iter().map(|log| log.pages()).sum();
             let target = target(pages, self.dram.memory());
             // A restored shard may have longer runs than it would begin with.
@@ -342,11 +344,10 @@ impl Shard {
     /// by so many bytes. Otherwise they would leave alone, and take even more of it. The oldest
     /// regions are reclaimed early. If that is too late, the oldest sorted records are forgotten.
     pub(super) fn keep_index_small(&mut self, growth: usize) {
-        if self.index.sorted().is_none() {
+        let Some(waiting) = self.dram.leaving().map(Leaving::target) else {
             return;
-        }
+        };
         let (pages, memory) = (self.dram.arena().page_bytes(), self.dram.memory());
-        let waiting = self.dram.leaving().map_or(0, Leaving::target);
         let items = (memory / 8).max(LEAST_ITEM_PAGES * pages) + waiting;
         let most = memory - items.min(memory / 8 * 5);
         if self.index.bytes() + growth <= most {

@@ -523,6 +523,7 @@ pub fn fuzz_saved(data: &[u8]) {
         item_pages: 16,
         now: 0,
         sorted: None,
+        sorts: false,
     };
     let mut bytes = data.to_vec();
     if first & 1 == 1 && bytes.len() >= HEAD {
