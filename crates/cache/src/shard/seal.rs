@@ -37,7 +37,7 @@ const FREE_RUNS: usize = 2;
 /// Runs of items that wait at least: a pass leaves less than a run at its end.
 const LEAST_RUNS: usize = 4;
 
-/// Pages that items have at least beside those that wait, if memory has about twice as many. Each
+/// Pages that items have at least beside those that wait, if memory has twice as many. Each
 /// of the 44 size classes of small items has a page that is not full, and one that is emptied.
 const LEAST_ITEM_PAGES: usize = 72;
 
@@ -349,8 +349,9 @@ impl Shard {
         };
         let (pages, memory) = (self.dram.arena().page_bytes(), self.dram.memory());
         let items = (memory / 8).max(LEAST_ITEM_PAGES * pages) + waiting;
-        let most = memory - items.min(memory / 8 * 5);
-        if self.index.bytes() + growth <= most {
+        let most = memory.saturating_sub(items);
+        // With less than half of the memory for the index, flash would be nearly empty.
+        if items > memory / 2 || self.index.bytes() + growth <= most {
             return;
         }
         for n in 0..self.flash.logs().len() {

@@ -72,7 +72,7 @@ fn sorted_items_take_less_and_dram_holds_as_many() {
 #[test]
 fn too_little_memory_keeps_the_newest() {
     let stores = 3_000_000;
-    let mut shard = filled(8, 512, true, stores);
+    let mut shard = filled(13, 512, true, stores);
     let s = shard.stats();
     let share = s.sorted_items as f64 / s.demotions as f64;
     println!(
