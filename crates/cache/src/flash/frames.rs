@@ -6,8 +6,11 @@
 //!              \--> all pages are in write buffers -------^          \--> parked, until there is memory
 //! ```
 //!
+//! A record larger than a frame that comes to DRAM is read by helpers, a few at a time. The read
+//! that found it, their owner, keeps the region. If it ends early, their frames come back.
+//!
 //! `shard/fetch.rs` looks at the data. Always holds: from the time it gets a frame until it ends, a
-//! read prevents the reclaim of its region.
+//! read that is no helper prevents the reclaim of its region.
 
 use senko_io::{Completion, PageBuf, Purpose, Queue, Tag};
 
@@ -17,7 +20,7 @@ use super::read::{ReadOp, Stage};
 use super::{Flash, TOKEN_READ, token};
 use crate::index::Slot;
 use crate::key::Key;
-use crate::types::Want;
+use crate::types::{FRAME_PAGES, Want};
 
 impl Flash {
     /// Starts a read of a slot's record, which begins at this position of this log.
@@ -99,7 +102,7 @@ impl Flash {
     pub fn read_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> bool {
         let op = self.reads.op(n);
         let log = &mut self.logs[op.log];
-        if !op.pinned {
+        if !op.pinned && op.owner.is_none() {
             op.pinned = true;
             log.pin(op.position, true);
         }
@@ -128,6 +131,65 @@ impl Flash {
             token(TOKEN_READ, self.shard, u64::from(n)),
         );
         false
+    }
+
+    /// Starts a helper for the next piece of a large record, in this frame, or in a new one if
+    /// nobody else wants it. The helper then waits for the device, or its piece is here. `None` if
+    /// there is no frame, or all pieces have begun.
+    pub fn start_helper<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        owner: u32,
+        frame: Option<PageBuf>,
+    ) -> Option<u32> {
+        let free = |queue: &mut Q| match self.frames_wanted() {
+            true => None,
+            false => queue.frame(FRAME_PAGES),
+        };
+        let frame = frame.or_else(|| free(queue))?;
+        let op = self.reads.op(owner);
+        let (piece, hash) = (op.next_piece()?, op.hash());
+        let (user, want, slot) = (op.user, op.want(), op.slot());
+        let (log, position) = (op.log, op.position);
+        let key = Key { bytes: &[], hash };
+        let n = self.reads.start(&key, want, user, slot);
+        let op = self.reads.op(n);
+        (op.log, op.position, op.owner) = (log, position, Some(owner));
+        op.take_on(piece);
+        self.read_piece(queue, n, frame);
+        Some(n)
+    }
+
+    /// Continues a helper with the next piece, in the same frame, or ends it. True if the piece is
+    /// here.
+    pub fn help_on<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> bool {
+        let owner = self.reads.look(n).owner;
+        match owner.and_then(|owner| self.reads.op(owner).next_piece()) {
+            Some(piece) => {
+                self.reads.op(n).take_on(piece);
+                self.read_piece(queue, n, frame)
+            }
+            None => {
+                self.reads.end(n);
+                false
+            }
+        }
+    }
+
+    /// Ends the helpers of a read that ends early.
+    pub fn end_helpers(&mut self, owner: u32) {
+        for n in 0..self.reads.len() {
+            let op = self.reads.op(n);
+            if op.owner != Some(owner) {
+                continue;
+            }
+            if matches!(op.stage, Stage::Reading) {
+                (op.stage, op.owner) = (Stage::LeftToDevice, None);
+            } else {
+                self.reads.ready.retain(|&other| other != n);
+                self.reads.end(n);
+            }
+        }
     }
 
     /// Handles a read that the device ended. Returns three things: the read's log, whether only the

@@ -30,22 +30,27 @@ pub(crate) enum Stage {
     Gone,
     /// The device did not answer in time.
     GivenUp,
+    /// Its first piece is in DRAM; its helpers read the others.
+    Gathering,
     /// The caller has its answer; only the device still knows of the read.
     LeftToDevice,
 }
 
-/// A record larger than a frame, on its way into DRAM piece by piece.
+/// A record larger than a frame, on its way into DRAM. The read that found it owns this, and has
+/// helpers: reads of one piece after the other.
 #[derive(Debug)]
 struct Large {
     item: Handle,
     pieces: Pieces,
     /// The checksum of head and key.
     hcrc: u32,
-    /// The number of the piece that comes next.
+    /// The number of the piece that no helper has begun.
     next: usize,
+    /// Pieces that have not come.
+    left: usize,
 }
 
-/// Where a piece of a large record goes, and what comes after it.
+/// Where a piece of a large record goes.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub item: Handle,
@@ -53,6 +58,7 @@ pub(crate) struct Piece {
     pub at: usize,
     /// Where its bytes are in the frame.
     pub bytes: std::ops::Range<usize>,
+    /// Whether all others are there.
     pub last: bool,
     pub intact: bool,
 }
@@ -78,6 +84,8 @@ pub(crate) struct ReadOp {
     /// First page of the current piece, counted from the item's first page.
     pub(super) piece: u64,
     large: Option<Large>,
+    /// The read that it helps.
+    pub(super) owner: Option<u32>,
     key_len: u8,
     key: [u8; MAX_KEY],
 }
@@ -128,33 +136,38 @@ impl ReadOp {
         matches!(self.stage, Stage::Here(_))
     }
 
-    /// Continues as a record that goes to `item` piece by piece; the frame has its first piece.
+    /// Continues as a record that goes to `item`; the frame has its first piece.
     pub fn begin_large(&mut self, item: Handle, pieces: Pieces, frame: &[u8]) {
         self.large = Some(Large {
             item,
             pieces,
             hcrc: hcrc(frame),
-            next: 0,
+            next: 1,
+            left: pieces.count(),
         });
-    }
-    /// Whether the record goes to DRAM piece by piece.
-    pub fn is_large(&self) -> bool {
-        self.large.is_some()
+        self.stage = Stage::Gathering;
     }
     /// Ends that; returns the item.
     pub fn take_large(&mut self) -> Option<Handle> {
         self.large.take().map(|large| large.item)
     }
-    /// Takes a piece of a large record. The read continues with the next piece.
-    pub fn next_piece(&mut self, frame: &[u8]) -> Piece {
-        let large = self.large.as_mut().expect("a large read has its item");
-        let (n, pieces) = (large.next, large.pieces);
-        large.next += 1;
-        let last = large.next == pieces.count();
-        if !last {
-            self.piece += self.pages;
-            self.pages = pieces.bytes(large.next).div_ceil(PAGE_SIZE) as u64;
-        }
+    /// The read that it helps.
+    pub fn owner(&self) -> Option<u32> {
+        self.owner
+    }
+    /// Continues with a piece: its number and pages.
+    pub(super) fn take_on(&mut self, (number, pages): (usize, usize)) {
+        (self.piece, self.pages) = ((number * FRAME_PAGES) as u64, pages as u64);
+    }
+    /// The number of its current piece.
+    pub fn number(&self) -> usize {
+        self.piece as usize / FRAME_PAGES
+    }
+    /// Takes a piece of a large record.
+    pub fn take_piece(&mut self, n: usize, frame: &[u8]) -> Piece {
+        let large = self.large.as_mut().expect("an owner has its item");
+        let pieces = large.pieces;
+        large.left -= 1;
         // DRAM has the record without its checksums; its head is put by the caller.
         let (at, from) = match n {
             0 => (ANSWER_HEAD, RECORD_HEADER),
@@ -164,9 +177,18 @@ impl ReadOp {
             item: large.item,
             at,
             bytes: from..pieces.data(n),
-            last,
+            last: large.left == 0,
             intact: piece_intact(&frame[..pieces.bytes(n)], large.hcrc, n),
         }
+    }
+    /// The number of the next piece to read, and its pages; `None` if all have begun.
+    pub(super) fn next_piece(&mut self) -> Option<(usize, usize)> {
+        let large = self.large.as_mut()?;
+        let n = large.next;
+        (n < large.pieces.count()).then(|| {
+            large.next += 1;
+            (n, large.pieces.bytes(n).div_ceil(PAGE_SIZE))
+        })
     }
 }
 
@@ -205,6 +227,7 @@ impl Reads {
                 pinned: false,
                 piece: 0,
                 large: None,
+                owner: None,
                 key_len: 0,
                 key: [0; MAX_KEY],
             });
@@ -217,6 +240,7 @@ impl Reads {
         op.piece = 0;
         op.pinned = false;
         op.large = None;
+        op.owner = None;
         op.key_len = key.bytes.len() as u8;
         op.key[..key.bytes.len()].copy_from_slice(key.bytes);
         n
@@ -239,7 +263,7 @@ impl Reads {
     pub fn leave_to_device(&mut self, n: u32) -> u32 {
         let op = self.op(n);
         let (user, want, slot, log, position) = (op.user, op.want, op.slot, op.log, op.position);
-        let (pinned, large, tried) = (std::mem::take(&mut op.pinned), op.large.take(), op.tried);
+        let (pinned, owner, tried) = (std::mem::take(&mut op.pinned), op.owner.take(), op.tried);
         let (key, hash, len) = (op.key, op.hash, op.key_len as usize);
         op.stage = Stage::LeftToDevice;
         let key = Key {
@@ -248,7 +272,7 @@ impl Reads {
         };
         let heir = self.start(&key, want, user, slot);
         let op = self.op(heir);
-        (op.log, op.position, op.pinned, op.large) = (log, position, pinned, large);
+        (op.log, op.position, op.pinned, op.owner) = (log, position, pinned, owner);
         op.tried = tried;
         op.stage = Stage::GivenUp;
         heir
@@ -256,8 +280,8 @@ impl Reads {
 
     /// Ends the read.
     pub fn end(&mut self, n: u32) {
-        self.ops[n as usize].stage = Stage::Idle;
-        self.ops[n as usize].large = None;
+        let op = self.op(n);
+        (op.stage, op.large, op.owner) = (Stage::Idle, None, None);
         self.free.push(n);
     }
 }

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! fetch --> begin --> (waiting for a frame) --> reading --> ready --> finish --> Done
-//!              \--> all pages still in write buffers -------------------^  \--> reading the next piece of a large record
+//!              \--> all pages still in write buffers -------------------^  \--> helpers read the rest of a large record
 //!                                                                           \--> parked until there is memory
 //! ```
 //!
-//! A record larger than a frame comes to DRAM piece by piece only if it must be there, or is due
+//! A record larger than a frame comes to DRAM only if it must be there, or is due
 //! for promotion. Otherwise its first piece leaves here with a [`Stream`] for the others.
 //!
 //! Every record that leaves here has passed three checks: the whole key, the header checksum and
@@ -32,6 +32,10 @@ use crate::stream::{PieceRead, Pin, Stream, Whence};
 use crate::types::{
     AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
 };
+
+/// Reads of a large record under way on its way to DRAM: so many pieces of a stream are read ahead
+/// as well.
+const HELPERS: usize = 4;
 
 /// Why a record that is larger than a frame has pieces.
 const HAS_PIECES: &str = "a record has pieces if it is larger than a frame";
@@ -173,40 +177,41 @@ impl Shard {
     /// Checks a read whose pages are here.
     fn finish<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> Option<Done> {
         loop {
+            let owner = self.flash.read(n).owner().unwrap_or(n);
             let step = match self.flash.take_stage(n) {
-                Stage::Here(Ok(frame)) if self.flash.read(n).is_large() => {
-                    self.next_piece(queue, n, frame)
-                }
+                Stage::Here(Ok(frame)) if owner != n => self.help(queue, n, frame),
                 Stage::Here(Ok(frame)) => self.look(queue, n, frame),
                 Stage::Here(Err(())) => {
                     self.stats.flash_read_errors += 1;
-                    Step::Ended(self.forget(n))
+                    Step::Ended(self.forget(owner))
                 }
                 Stage::Gone => Step::Ended(Fetched::Changed),
                 Stage::GivenUp => {
                     self.stats.flash_read_timeouts += 1;
-                    Step::Ended(self.forget(n))
+                    Step::Ended(self.forget(owner))
                 }
-                Stage::Idle | Stage::Waiting | Stage::Reading | Stage::LeftToDevice => {
-                    unreachable!("only reads that are here are ready")
-                }
+                Stage::Idle
+                | Stage::Waiting
+                | Stage::Reading
+                | Stage::Gathering
+                | Stage::LeftToDevice => unreachable!("only reads that are here are ready"),
             };
             match step {
                 Step::Ended(fetched) => {
                     let absent = matches!(fetched, Fetched::Absent);
-                    let fetched = if absent && self.stored_meanwhile(n) {
+                    let fetched = if absent && self.stored_meanwhile(owner) {
                         Fetched::Changed
                     } else {
                         fetched
                     };
-                    let user = self.flash.end_read(n);
+                    let user = self.flash.end_read(owner);
                     return Some(Done { user, fetched });
                 }
                 Step::Parked(frame) => {
                     self.flash.park(n, frame);
                     return None;
                 }
-                // The next piece was in write buffers, so it is here already.
+                // The next page was in write buffers, so it is here already.
                 Step::Reading if self.flash.read(n).is_here() => {}
                 Step::Reading => return None,
             }
@@ -247,6 +252,7 @@ impl Shard {
         let (hash, slot) = (op.hash(), op.slot());
         if let Some(item) = op.take_large() {
             self.dram.free_item(item);
+            self.flash.end_helpers(n);
         }
         self.drop_flash_slot(hash, slot);
         Fetched::Absent
@@ -473,8 +479,8 @@ impl Shard {
         Some(item)
     }
 
-    /// Continues with a record larger than a frame, whose first piece is here. It goes to DRAM
-    /// piece by piece if it must be there. Otherwise the caller gets its pieces, as for any other
+    /// Continues with a record larger than a frame, whose first piece is here. It goes to DRAM, by
+    /// helpers, if it must be there. Otherwise the caller gets its pieces, as for any other
     /// item that is not due for promotion. So a burst of large values evicts nothing.
     fn large<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf, header: &Header) -> Step {
         let op = self.flash.read(n);
@@ -499,7 +505,22 @@ impl Shard {
         };
         let pieces = header.pieces().expect(HAS_PIECES);
         self.flash.read_mut(n).begin_large(item, pieces, &frame);
-        self.next_piece(queue, n, frame)
+        if let Some(fetched) = self.put_piece(n, 0, &frame) {
+            return Step::Ended(fetched);
+        }
+        let mut frame = Some(frame);
+        for _ in 0..HELPERS {
+            let Some(helper) = self.flash.start_helper(queue, n, frame.take()) else {
+                break;
+            };
+            if self.flash.read(helper).is_here()
+                && let Stage::Here(Ok(frame)) = self.flash.take_stage(helper)
+                && let Step::Ended(fetched) = self.help(queue, helper, frame)
+            {
+                return Step::Ended(fetched);
+            }
+        }
+        Step::Reading
     }
 
     /// Ends a read with the first piece of a record and a stream for the others.
@@ -560,34 +581,50 @@ impl Shard {
         }
     }
 
-    /// Takes a piece of a large record.
-    fn next_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
-        let op = self.flash.read_mut(n);
-        let log = op.log();
-        let piece = op.next_piece(&frame);
+    /// Takes the pieces of a large record that a helper brings, as far as they are here.
+    fn help<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> Step {
+        loop {
+            let helper = self.flash.read(n);
+            let (owner, number) = (helper.owner().unwrap_or(n), helper.number());
+            if let Some(fetched) = self.put_piece(owner, number, &frame) {
+                return Step::Ended(fetched);
+            }
+            if !self.flash.help_on(queue, n, frame) {
+                return Step::Reading;
+            }
+            let Stage::Here(Ok(next)) = self.flash.take_stage(n) else {
+                return Step::Reading;
+            };
+            frame = next;
+        }
+    }
+
+    /// Puts a piece of a large record into its item. Returns how the read ends: with the last
+    /// piece, or early.
+    fn put_piece(&mut self, owner: u32, number: usize, frame: &[u8]) -> Option<Fetched> {
+        let op = self.flash.read_mut(owner);
+        let (log, piece) = (op.log(), op.take_piece(number, frame));
         let item = piece.item;
         if !piece.intact {
             self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.forget(n));
+            return Some(self.forget(owner));
         }
-        if piece.at == ANSWER_HEAD {
+        if number == 0 {
             self.dram.put(item, 0, &frame[..ANSWER_HEAD]);
         }
         self.dram.put(item, piece.at, &frame[piece.bytes]);
-        if !piece.last && self.flash.log(log).health().is_out() {
-            self.stats.flash_misses_out += 1;
-            return Step::Ended(self.forget(n));
-        }
         if !piece.last {
-            self.flash.read_piece(queue, n, frame);
-            return Step::Reading;
+            let out = self.flash.log(log).health().is_out();
+            self.stats.flash_misses_out += u64::from(out);
+            return out.then(|| self.forget(owner));
         }
         if record::expired(self.dram.arena().item_expiry(item), self.now) {
             self.stats.reclaimed += 1;
-            return Step::Ended(self.forget(n));
+            return Some(self.forget(owner));
         }
-        self.flash.read_mut(n).take_large();
-        Step::Ended(match self.adopt(n, item) {
+        self.flash.end_helpers(owner);
+        self.flash.read_mut(owner).take_large();
+        Some(match self.adopt(owner, item) {
             Some(item) => {
                 self.stats.flash_hits += 1;
                 Fetched::Resident(ItemRef(item))

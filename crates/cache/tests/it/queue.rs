@@ -119,6 +119,14 @@ impl MemoryQueue {
         Some(self.complete(n))
     }
 
+    /// Reads under way.
+    pub fn reading(&self) -> usize {
+        let reads = self.pending.iter();
+        reads
+            .filter(|op| matches!(op, Pending::Read { .. }))
+            .count()
+    }
+
     /// Completes the operation that was submitted last.
     pub fn complete_last(&mut self) -> Completion {
         let n = self.pending.len();

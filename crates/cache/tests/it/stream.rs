@@ -5,7 +5,7 @@
 use senko_cache::{
     AfarRead, Fetch, Fetched, FlashItem, HashSeed, Key, Lookup, PieceRead, Shard, Stream, Want,
 };
-use senko_io::{FramePool, PAGE_SIZE};
+use senko_io::{FramePool, PAGE_SIZE, Queue};
 use senko_workload::Rng;
 
 use crate::model::{Run, config, seeds};
@@ -228,6 +228,126 @@ fn damage_in_any_piece_is_seen_before_a_byte_of_it_is_used() {
                 }
             }
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Starts to bring a large item to DRAM, as a command does that needs it there.
+fn begin_to_gather(run: &mut Run) {
+    let key = Key::new(b"large", HashSeed::default());
+    let Lookup::Flash(at) = run.shard.lookup(&key) else {
+        panic!("it is on flash");
+    };
+    let fetch = (run.shard).fetch(&mut run.queue, &key, at, Want::Resident, 1);
+    assert!(matches!(fetch, Fetch::Queued));
+}
+
+/// Device operations end in any order, until the item is there, or is not.
+fn gather_on(run: &mut Run) -> Fetched {
+    let mut most = 0;
+    loop {
+        most = most.max(run.queue.reading());
+        let completion = run.queue.complete_one().expect("a read is under way");
+        run.shard.on_disk(&mut run.queue, completion);
+        if let Some(done) = run.shard.next_done(&mut run.queue) {
+            let whole = matches!(done.fetched, Fetched::Resident(_));
+            assert!(most == 4 || !whole, "pieces are read side by side: {most}");
+            return done.fetched;
+        }
+    }
+}
+
+/// Whether every large frame is free.
+fn all_frames_are_free(queue: &mut MemoryQueue) -> bool {
+    let frames: Vec<_> = (0..4).map(|_| queue.frame(PieceRead::PAGES)).collect();
+    frames.iter().all(Option::is_some)
+}
+
+#[test]
+fn a_large_record_comes_to_dram_by_reads_side_by_side() {
+    for seed in seeds(1, 10) {
+        let mut run = Run::new(config(6 << 20, 8 << 10), 1, 1, seed);
+        let value = value_of(9 * PIECE + seed as usize);
+        store(&mut run, b"large", &value);
+        push_out(&mut run, b"large", 100_000);
+        begin_to_gather(&mut run);
+        let Fetched::Resident(item) = gather_on(&mut run) else {
+            panic!("it is whole, seed {seed}");
+        };
+        let mut bytes = Vec::new();
+        run.shard.copy_value(item, &mut bytes);
+        assert!(bytes == value, "seed {seed}");
+        assert_eq!(run.queue.reading(), 0);
+        assert!(all_frames_are_free(&mut run.queue));
+    }
+}
+
+/// Damage, a read error, or a device that is silent, in any piece: the item is a miss once, and
+/// neither memory nor a frame is lost.
+#[test]
+fn a_large_record_that_can_not_be_gathered_is_a_miss_and_holds_nothing() {
+    let len = 8 * PIECE - 1000;
+    let pages = len.div_ceil(PAGE_SIZE) as u64;
+    for (n, page) in (0..pages).step_by(5).enumerate() {
+        for fault in ["damage", "error", "silence"] {
+            let mut run = Run::new(config(6 << 20, 8 << 10), 1, 1, page + 1);
+            store(&mut run, b"large", &value_of(len));
+            push_out(&mut run, b"large", len);
+            let before = run.shard.stats().dram_items;
+            begin_to_gather(&mut run);
+            match fault {
+                "damage" => {
+                    let first = run.queue.page_with(b"VALUE large ").expect("it is there");
+                    run.queue.flip_in(first + page, (page * 97 % 3000) as usize);
+                }
+                "error" => {
+                    for _ in 0..n % 8 {
+                        let ended = run.queue.complete_one().expect("a piece");
+                        run.shard.on_disk(&mut run.queue, ended);
+                        assert!(run.shard.next_done(&mut run.queue).is_none());
+                    }
+                    run.queue.fail_one_in = 1;
+                }
+                _ => {
+                    for _ in 0..n % 8 {
+                        let ended = run.queue.complete_one().expect("a piece");
+                        run.shard.on_disk(&mut run.queue, ended);
+                        assert!(run.shard.next_done(&mut run.queue).is_none());
+                    }
+                    // It does not answer for a minute.
+                    let mut done = None;
+                    for _ in 0..600 {
+                        run.steady_ms += 100;
+                        run.shard.set_steady(run.steady_ms);
+                        run.shard.tick(&mut run.queue);
+                        done = done.or(run.shard.next_done(&mut run.queue));
+                    }
+                    let done = done.expect("the command has an answer");
+                    assert!(matches!(done.fetched, Fetched::Absent));
+                }
+            }
+            if fault != "silence" {
+                let gathered = gather_on(&mut run);
+                assert!(
+                    matches!(gathered, Fetched::Absent),
+                    "{fault} at page {page}: {gathered:?}"
+                );
+            }
+            run.queue.fail_one_in = 0;
+            while run.queue.pending() > 0 {
+                pass(&mut run);
+            }
+            assert!(all_frames_are_free(&mut run.queue), "{fault}, page {page}");
+            assert!(matches!(
+                fetch(&mut run, b"large", Want::Resident),
+                Fetched::Absent
+            ));
+            // As many items as before have room.
+            for n in 0..20 {
+                store(&mut run, format!("more {n}").as_bytes(), &value_of(len));
+            }
+            let after = run.shard.stats().dram_items;
+            assert_eq!(after, before, "{fault} at page {page}");
         }
     }
 }

@@ -324,6 +324,11 @@ impl Worker {
                         conn.sending = true;
                         conn.in_batch = batch.memory();
                         self.core.ev.send(id, batch, SendMode::Try);
+                        // The pieces in it make room for others (WINDOW-2).
+                        let (core, disk) = (&mut self.core, &mut self.disk);
+                        if !self.streams.go_on(core, disk, at, conn) {
+                            return self.close_for(at, "error");
+                        }
                     } else {
                         self.spare.put(batch);
                     }
