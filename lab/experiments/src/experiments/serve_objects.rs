@@ -7,8 +7,9 @@
 //! for it. A SET goes to flash as it arrives.
 //!
 //! *Rates.* The device's rate is fio's, with blocks of the value's size and direct I/O, before each
-//! round: random reads on senko's own flash file, sequential writes on a file that is as large as
-//! the data and was written once. If a core is full before the device is, the rate of GETs is
+//! round: random reads and sequential writes of files that are as large as the data and were
+//! written once. Senko's own flash file has parts without a written page, which the file system
+//! answers without the device. If a core is full before the device is, the rate of GETs is
 //! compared with a minimal server's (`lab/experiments/examples/floor.rs`), which reads each value
 //! with one read, checks nothing, and serves the same clients in its turn. SETs are measured after
 //! the log has come round. Extstore answers a part of its GETs from DRAM, and these count for it.
@@ -57,6 +58,8 @@ const EXTSTORE_FILL: f64 = 48e6;
 const FIRST_BYTES: u64 = 200;
 /// Readers of values of 32 MiB.
 const READERS: usize = 256;
+/// What fio and the minimal server read.
+const READS: &str = "reads.fio";
 /// The large values of each round beside small items.
 const BESIDE: [&str; 3] = ["beside-a", "beside-b", "beside-c"];
 
@@ -213,7 +216,7 @@ fn beside_fio(
 fn values(run: &mut Run<'_>, value: usize, size: &str) -> Result<()> {
     let items = Items::fixed(run.own.data / value as u64, KEY, value);
     let room = run.own.data / 2 * 3;
-    run.bench.scratch.need(2 * room)?;
+    run.bench.scratch.need(2 * room + run.own.data)?;
     let (name, rival) = (format!("senko-{size}"), format!("extstore-{size}"));
     let senko = run.bench.on_flash(&name, run.own.memory, room);
     let senko = run.contender(Ok(senko), &items, None);
@@ -222,9 +225,14 @@ fn values(run: &mut Run<'_>, value: usize, size: &str) -> Result<()> {
     let extstore = extstore.map(|spec| spec.with(&["-I", "2m"]));
     let extstore = run.contender(extstore, &items, Some(EXTSTORE_FILL / value as f64));
     run.next(&format!("GETs of {size}"));
-    let file = format!("{name}.flash");
-    let path = run.bench.scratch.path(&file);
-    let pages = run.own.data / PAGE_SIZE as u64;
+    let (path, pages) = (
+        run.bench.scratch.path(READS),
+        run.own.data / PAGE_SIZE as u64,
+    );
+    if !path.exists() {
+        let whole = (READS, run.own.data);
+        by_fio(run, fio::sequential_writes, whole, (MIB as u64, 4)).map_err(|why| anyhow!(why))?;
+    }
     let floor = run.bench.floor("floor", (&path, pages), value);
     let floor = floor.and_then(|spec| spec.start(&run.bench.scratch).reason());
     let block = value as u64;
@@ -234,7 +242,7 @@ fn values(run: &mut Run<'_>, value: usize, size: &str) -> Result<()> {
         &items,
         &Load::gets(CONNECTIONS),
         |run| {
-            let of = (&*file, run.own.data);
+            let of = (READS, run.own.data);
             by_fio(run, fio::random_reads, of, (block, CONNECTIONS as u32))
         },
     );
@@ -270,7 +278,7 @@ fn values(run: &mut Run<'_>, value: usize, size: &str) -> Result<()> {
     drop(extstore);
     if value == MIB {
         let senko = senko.map_err(|why| anyhow!(why))?;
-        let figure = first_bytes(run, &senko, &items, &file);
+        let figure = first_bytes(run, &senko, &items);
         run.outcome.put("first_byte_over_floor", figure.reason());
         puts(run, senko, &items)?;
     }
@@ -278,7 +286,7 @@ fn values(run: &mut Run<'_>, value: usize, size: &str) -> Result<()> {
 }
 
 /// The time to the first byte over the device's read of a piece and a DRAM hit, in each round.
-fn first_bytes(run: &mut Run<'_>, senko: &Server, items: &Items, file: &str) -> Result<Vec<f64>> {
+fn first_bytes(run: &mut Run<'_>, senko: &Server, items: &Items) -> Result<Vec<f64>> {
     run.next("first bytes");
     let hot = Items {
         prefix: "hot",
@@ -301,7 +309,7 @@ fn first_bytes(run: &mut Run<'_>, senko: &Server, items: &Items, file: &str) -> 
     let mut ratios = Vec::new();
     let mut sums = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..run.rounds as u64 {
-        let read = by_fio(run, fio::random_reads, (file, run.own.data), (PIECE, 1))
+        let read = by_fio(run, fio::random_reads, (READS, run.own.data), (PIECE, 1))
             .map_err(|why| anyhow!(why))?;
         // Spread over the file, each round others.
         let step = items.keys / FIRST_BYTES;

@@ -2,9 +2,9 @@
 //! The device's own limit: fio's random and sequential reads and sequential writes of a file, on
 //! one core, with io_uring, fixed buffers and registered files.
 //!
-//! Reads are of senko's own flash file and only read (`--readonly`), within the range that the
-//! server has written. The file system answers reads of unwritten parts without the device. Writes
-//! go to a file that fio writes once before (`--overwrite`).
+//! Reads only read (`--readonly`): senko's own flash file, within the range that the server has
+//! written, or a file that fio has written whole. The file system answers reads of unwritten parts
+//! without the device. Writes go to a file that fio writes once before (`--overwrite`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
