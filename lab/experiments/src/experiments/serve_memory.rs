@@ -241,7 +241,9 @@ fn sorted_items(run: &mut Run<'_>) -> Result<()> {
     let on_flash: u64 = run.scaled(4_000_000, 20_000_000);
     let flash = (on_flash * SMALL_RECORD).next_multiple_of(1 << 20);
     let items = Items::etc(on_flash / 10 * 13, SMALL_VALUE);
-    let memory = (on_flash * 4 + (25 << 20)).next_multiple_of(1 << 20);
+    // For the index, a little more than it has with an item in two of its slots, and for the items
+    // that wait.
+    let memory = (on_flash * 5 + (27 << 20)).next_multiple_of(1 << 20);
     run.bench.scratch.need(flash)?;
     run.next("an empty server that sorts");
     let sort = ["--sort-small", "--region", "1m"];
