@@ -11,7 +11,7 @@ use senko_io::{Event, EventLoop, SendBatch, SendMode};
 use senko_workload::Rng;
 
 use crate::support::{
-    PATIENCE, address, child, child_task, config, local, on_both, poll_until, seed,
+    PATIENCE, address, child, child_task, config, event_loop, local, on_both, poll_until, seed,
 };
 
 /// Runs in its own process, since it counts the descriptors of the process.
@@ -30,7 +30,7 @@ fn ten_thousand_connections() {
     }
     on_both(|backend| {
         let mut rng = Rng::new(seed("ten_thousand_connections"));
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let listener = local();
         io.listen(&listener).unwrap();
         let address = address(&listener);
@@ -112,7 +112,7 @@ fn ten_thousand_connections() {
 #[test]
 fn dropping_a_busy_loop() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let listener = local();
         io.listen(&listener).unwrap();
         let mut peers = Vec::new();
@@ -143,7 +143,7 @@ fn dropping_a_busy_loop() {
 #[test]
 fn closed_numbers_stay_dead() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let adopt = |io: &mut EventLoop| {
             let (mine, theirs) = UnixStream::pair().unwrap();
             theirs.set_nonblocking(true).unwrap();
@@ -179,7 +179,7 @@ fn closed_numbers_stay_dead() {
 fn ended_input_brings_what_was_received() {
     on_both(|backend| {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         for (tcp, off) in [(true, false), (true, true), (false, false), (false, true)] {
             let (mine, theirs): (OwnedFd, OwnedFd) = if tcp {
                 let mine = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -228,11 +228,10 @@ fn ended_input_brings_what_was_received() {
 #[test]
 fn the_connection_limit_holds() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&senko_io::LoopConfig {
+        let mut io = event_loop(&senko_io::LoopConfig {
             max_connections: 3,
             ..config(backend)
-        })
-        .unwrap();
+        });
         let mut conns = Vec::new();
         let mut peers = Vec::new();
         let mut events = Vec::new();
@@ -270,7 +269,7 @@ fn accepting_survives_a_lack_of_descriptors() {
         return;
     }
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let listener = local();
         io.listen(&listener).unwrap();
         let mut waiting: Vec<_> = (0..3)
@@ -311,7 +310,7 @@ fn accepting_survives_a_lack_of_descriptors() {
 #[test]
 fn accepting_off_and_on() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let listener = local();
         io.listen(&listener).unwrap();
         let mut events = Vec::new();
@@ -336,7 +335,7 @@ fn accepting_off_and_on() {
 fn one_round_brings_all_that_came() {
     const MANY: usize = 60;
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let (mut clients, streams): (Vec<_>, Vec<_>) =
             (0..MANY).map(|_| UnixStream::pair().unwrap()).unzip();
         for stream in streams {

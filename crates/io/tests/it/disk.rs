@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use senko_io::fault::{Fault, FaultSwitch};
 use senko_io::{
-    AlignedBuf, Backend, Event, EventLoop, FileOptions, FlashFile, IoError, Op, PAGE_SIZE, Purpose,
-    Queue, Tag,
+    AlignedBuf, Backend, Event, FileOptions, FlashFile, IoError, Op, PAGE_SIZE, Purpose, Queue, Tag,
 };
 use senko_workload::Rng;
 
-use crate::support::{Folder, PATIENCE, config, on_both, poll_until, seed};
+use crate::support::{Folder, PATIENCE, config, event_loop, on_both, poll_until, seed};
 
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 const PAGES: u64 = 2048;
@@ -34,7 +33,7 @@ fn random_operations_against_a_model() {
     on_both(|backend| {
         let mut rng = Rng::new(seed);
         let folder = Folder::new();
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let device = io.attach(open(&folder));
         // Sixteen stripes; each has at most one operation in flight.
         const STRIPE: u64 = PAGES / 16;
@@ -123,7 +122,7 @@ fn random_operations_against_a_model() {
 fn out_of_range_is_an_error_not_an_operation() {
     on_both(|backend| {
         let folder = Folder::new();
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let device = io.attach(open(&folder));
         let frame = io.frame(2).unwrap();
         io.read(device, PAGES - 1, 2, frame, TAG, 5);
@@ -157,7 +156,7 @@ fn out_of_range_is_an_error_not_an_operation() {
 fn a_short_read_says_so() {
     on_both(|backend| {
         let folder = Folder::new();
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let device = io.attach(open(&folder));
         let file = std::fs::OpenOptions::new()
             .write(true)
@@ -191,7 +190,7 @@ fn discard_when_asked() {
             discard: true,
             ..FileOptions::default()
         };
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let device = io.attach(Arc::new(FlashFile::open(&path, &options).unwrap()));
         let mut buf = AlignedBuf::new(64);
         buf.fill(1);
@@ -229,7 +228,7 @@ fn dropping_with_writes_in_flight() {
     on_both(|backend| {
         let folder = Folder::new();
         {
-            let mut io = EventLoop::new(&config(backend)).unwrap();
+            let mut io = event_loop(&config(backend));
             let device = io.attach(open(&folder));
             for nth in 0..200u64 {
                 let mut buf = AlignedBuf::new(8);
@@ -258,7 +257,7 @@ fn more_than_the_ring_holds() {
             frames: vec![(1, 20_000)],
             ..config(backend)
         };
-        let mut io = EventLoop::new(&config).unwrap();
+        let mut io = event_loop(&config);
         let device = io.attach(open(&folder));
         let mut buf = AlignedBuf::new(PAGES as usize);
         for (nth, page) in buf.chunks_mut(PAGE_SIZE).enumerate() {
@@ -292,7 +291,7 @@ fn looking_for_reads_before_sleeping() {
             ..FileOptions::default()
         };
         let file = FlashFile::open(&folder.file("flash"), &options).unwrap();
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let device = io.attach(Arc::new(file));
         io.set_spin(Duration::from_micros(200));
         for nth in 0..500 {

@@ -14,7 +14,7 @@ use senko_io::{
 };
 use senko_workload::Rng;
 
-use crate::support::{Folder, PATIENCE, address, config, local, on_both, seed};
+use crate::support::{Folder, PATIENCE, address, config, event_loop, local, on_both, seed};
 
 /// Echoes received bytes; stops receiving while more than this is unsent.
 const MOST_UNSENT: usize = 128 << 10;
@@ -29,7 +29,7 @@ struct Conn {
 
 /// Serves until `stop`, then until all connections are gone.
 fn serve(config: &LoopConfig, listener: &Listener, stop: &AtomicBool, seed: u64) {
-    let mut io = EventLoop::new(config).unwrap();
+    let mut io = event_loop(config);
     io.listen(listener).unwrap();
     let mut rng = Rng::new(seed);
     let mut conns: HashMap<ConnId, Conn> = HashMap::new();
@@ -294,7 +294,7 @@ fn held_buffers_hold_back_receives() {
             recv_buffer_bytes: 64,
             ..config(backend)
         };
-        let mut io = EventLoop::new(&config).unwrap();
+        let mut io = event_loop(&config);
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
         let mut ours = Vec::new();
         let mut conns = Vec::new();
@@ -344,7 +344,7 @@ fn a_sender_without_end_takes_one_buffer_a_round() {
             recv_buffer_bytes: 1024,
             ..config(backend)
         };
-        let mut io = EventLoop::new(&config).unwrap();
+        let mut io = event_loop(&config);
         let (theirs, mut mine) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         io.adopt(theirs.into()).unwrap();
@@ -391,7 +391,7 @@ fn limited_receives_take_little_at_a_time() {
     const BYTES: usize = 4 << 20;
     on_both(|backend| {
         let listener = local();
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         io.listen(&listener).unwrap();
         let mut client = TcpStream::connect(address(&listener)).unwrap();
         let sender = std::thread::spawn(move || {

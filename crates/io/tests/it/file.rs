@@ -271,7 +271,7 @@ fn a_killed_holder_does_not_keep_the_file() {
     // The same within one process, on either backend.
     crate::support::on_both(|backend| {
         for _ in 0..10 {
-            let mut io = senko_io::EventLoop::new(&crate::support::config(backend)).unwrap();
+            let mut io = crate::support::event_loop(&crate::support::config(backend));
             let file = FlashFile::open(&path, &sized(1 << 20)).unwrap();
             io.attach(std::sync::Arc::new(file));
         }
@@ -457,7 +457,7 @@ fn batches_of_reads() {
 /// through both interfaces.
 #[test]
 fn block_devices() {
-    use senko_io::{Event, EventLoop, Queue};
+    use senko_io::{Event, Queue};
     let folder = Folder::new();
     let backing = folder.file("backing");
     std::fs::write(&backing, vec![7; 4 << 20]).unwrap();
@@ -495,7 +495,7 @@ fn block_devices() {
             "a loop device reads discarded pages as zeros"
         );
         crate::support::on_both(|backend| {
-            let mut io = EventLoop::new(&crate::support::config(backend)).unwrap();
+            let mut io = crate::support::event_loop(&crate::support::config(backend));
             let device = io.attach(std::sync::Arc::clone(&file));
             io.discard(device, 200, 10, TAG, 1);
             io.flush(device, TAG, 2);

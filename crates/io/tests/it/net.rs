@@ -4,16 +4,16 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
-use senko_io::{Event, EventLoop, Listener, connect_tcp, connect_unix};
+use senko_io::{Event, Listener, connect_tcp, connect_unix};
 
-use crate::support::{Folder, address, config, local, on_both, poll_until};
+use crate::support::{Folder, address, config, event_loop, local, on_both, poll_until};
 
 #[test]
 fn two_loops_share_a_listener() {
     on_both(|backend| {
         let listener = local();
-        let mut one = EventLoop::new(&config(backend)).unwrap();
-        let mut two = EventLoop::new(&config(backend)).unwrap();
+        let mut one = event_loop(&config(backend));
+        let mut two = event_loop(&config(backend));
         one.listen(&listener).unwrap();
         two.listen(&listener).unwrap();
         let _client = connect_tcp(address(&listener)).unwrap();
@@ -71,7 +71,7 @@ fn accepted_and_connected_sockets_are_ready_for_a_loop() {
             };
             let mut address: std::net::SocketAddr = address.parse().unwrap();
             address.set_port(listener.local_port().unwrap());
-            let mut io = EventLoop::new(&config(backend)).unwrap();
+            let mut io = event_loop(&config(backend));
             io.listen(&listener).unwrap();
             let client = connect_tcp(address).unwrap();
             let mut events = poll_until(&mut io, |events| !events.is_empty());

@@ -12,7 +12,7 @@ use senko_io::{
 };
 use senko_workload::Rng;
 
-use crate::support::{config, on_both, poll_until, seed};
+use crate::support::{config, event_loop, on_both, poll_until, seed};
 
 fn pair(io: &mut EventLoop) -> (UnixStream, ConnId) {
     let (mine, theirs) = UnixStream::pair().unwrap();
@@ -84,11 +84,10 @@ fn pieces_of_all_kinds() {
     on_both(|backend| {
         let mut rng = Rng::new(seed);
         let pinned = rng.bytes(1 << 20);
-        let mut io = EventLoop::new(&LoopConfig {
+        let mut io = event_loop(&LoopConfig {
             frames: vec![(1, 500)],
             ..config(backend)
-        })
-        .unwrap();
+        });
         let (mut mine, conn) = pair(&mut io);
         for _ in 0..40 {
             let (batch, all, pins) = random_batch(&mut io, &mut rng, &pinned);
@@ -142,8 +141,8 @@ fn a_loop_sends_on_a_socket_of_another() {
             max_connections: 2,
             ..config(backend)
         };
-        let mut owner = EventLoop::new(&config(backend)).unwrap();
-        let mut other = EventLoop::new(&small).unwrap();
+        let mut owner = event_loop(&config(backend));
+        let mut other = event_loop(&small);
         let (mut mine, conn) = pair(&mut owner);
         let batch = |bytes: &[u8]| Box::new(SendBatch::from(bytes.to_vec()));
         let Some(socket) = owner.descriptor(conn) else {
@@ -202,7 +201,7 @@ fn a_loop_sends_on_a_socket_of_another() {
 #[test]
 fn a_full_socket_takes_nothing() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let (mut mine, conn) = pair(&mut io);
         let bytes = vec![7; 8 << 20];
         io.send(conn, Box::new(SendBatch::from(bytes)), SendMode::Try);
@@ -249,7 +248,7 @@ fn a_full_socket_takes_nothing() {
 #[test]
 fn closing_with_a_send_in_flight() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         for rounds in 0..4 {
             let (mut mine, conn) = pair(&mut io);
             let bytes = vec![9; 8 << 20];
@@ -278,7 +277,7 @@ fn closing_with_a_send_in_flight() {
 #[test]
 fn a_peer_that_is_gone() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         for mode in [SendMode::Try, SendMode::Wait] {
             let (mine, conn) = pair(&mut io);
             drop(mine);
@@ -306,7 +305,7 @@ fn a_peer_that_is_gone() {
 fn receiving_goes_on_during_a_send() {
     use std::io::Write;
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let (mut mine, conn) = pair(&mut io);
         let bytes = vec![9; 8 << 20];
         io.send(conn, Box::new(SendBatch::from(bytes)), SendMode::Wait);
@@ -329,7 +328,7 @@ fn receiving_goes_on_during_a_send() {
 #[test]
 fn copied_pages_leave_the_same_bytes() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let mut rng = Rng::new(seed("copied_pages"));
         let pinned = rng.bytes(100_000);
         for _ in 0..20 {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shared code of the tests.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use senko_io::{Backend, BackendChoice, Event, EventLoop, Listener, LoopConfig};
 
@@ -45,11 +47,31 @@ pub fn on_both(test: impl Fn(Backend)) {
 }
 
 pub fn uring_works() -> bool {
-    match EventLoop::new(&config(Backend::Uring)) {
+    match try_event_loop(&config(Backend::Uring)) {
         Ok(_) => true,
         Err(error) => {
             println!("skipped on io_uring: {error}");
             false
+        }
+    }
+}
+
+pub fn event_loop(config: &LoopConfig) -> EventLoop {
+    try_event_loop(config).unwrap()
+}
+
+/// A loop. All tests of a user share the memory that may be locked, so it may have to wait until
+/// others give theirs back.
+fn try_event_loop(config: &LoopConfig) -> io::Result<EventLoop> {
+    let started = Instant::now();
+    loop {
+        match EventLoop::new(config) {
+            Err(error)
+                if error.kind() == io::ErrorKind::OutOfMemory && started.elapsed() < PATIENCE =>
+            {
+                thread::sleep(Duration::from_millis(50));
+            }
+            made => return made,
         }
     }
 }
@@ -72,7 +94,7 @@ pub fn poll_until(
     mut enough: impl FnMut(&[Event]) -> bool,
 ) -> Vec<Event> {
     let mut events = Vec::new();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     while !enough(&events) {
         assert!(
             started.elapsed() < PATIENCE,

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use senko_io::trace::{HEADER_BYTES, RECORD_BYTES, Record, Recorder, TraceError, TraceReader};
 use senko_io::{
-    AlignedBuf, Device, Engine, EventLoop, FileOptions, FlashFile, Op, PAGE_SIZE, Purpose, Queue,
-    Tag,
+    AlignedBuf, Device, Engine, FileOptions, FlashFile, Op, PAGE_SIZE, Purpose, Queue, Tag,
 };
 use senko_workload::Rng;
 
-use crate::support::{Folder, config, on_both, poll_until, seed};
+use crate::support::{Folder, config, event_loop, on_both, poll_until, seed};
 
 fn tag(engine: Engine, purpose: Purpose) -> Tag {
     Tag { engine, purpose }
@@ -112,7 +111,7 @@ fn devices_are_recorded() {
         file.flush(log).unwrap();
         file.read(6, &mut page[..PAGE_SIZE], log).unwrap();
         file.discard(8, 16, log).unwrap();
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let device = io.attach(file);
         let frame = io.frame(2).unwrap();
         io.read(device, 9, 2, frame, lookup, 0);

@@ -4,16 +4,16 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use senko_io::{Event, EventLoop};
+use senko_io::Event;
 
-use crate::support::{PATIENCE, config, on_both};
+use crate::support::{PATIENCE, config, event_loop, on_both};
 
 #[test]
 fn messages_from_threads_all_arrive() {
     const THREADS: u64 = 4;
     const EACH: u64 = 20_000;
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let (to, from) = mpsc::channel();
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
@@ -55,7 +55,7 @@ fn messages_from_threads_all_arrive() {
 #[test]
 fn wakes_before_a_round_are_one_event() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let waker = io.waker();
         let mut events = Vec::new();
         for _ in 0..100 {
@@ -77,7 +77,7 @@ fn wakes_before_a_round_are_one_event() {
 #[test]
 fn timeouts_pass() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut io = event_loop(&config(backend));
         let mut events = Vec::new();
         let started = Instant::now();
         io.poll(Some(Duration::from_millis(30)), &mut events)
