@@ -24,6 +24,7 @@ pub mod device; // the block device behind a file, and the kernel's counts of it
 mod middle; // the median
 pub mod fio; // the device's own limit
 pub mod memtier; // a load generator that is not ours
+pub mod nginx; // parts of a file over HTTP
 pub mod probe; // was the machine calm?
 pub mod process; // memory and I/O of a process
 pub mod recorded; // a disk whose requests the kernel records

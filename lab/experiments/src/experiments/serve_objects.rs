@@ -7,9 +7,9 @@
 //! for it. A SET goes to flash as it arrives.
 //!
 //! *Rates.* The device's rate is fio's, with blocks of the value's size and direct I/O, before each
-//! round: random reads and sequential writes of files that are as large as the data and were
-//! written once. Senko's own flash file has parts without a written page, which the file system
-//! answers without the device. If a core is full before the device is, the rate of GETs is
+//! round. It reads and writes files that are as large as the data, and were written once. In
+//! senko's own flash file some pages were never written, and the file system answers reads of these
+//! without the device. If a core is full before the device is, the rate of GETs is
 //! compared with a minimal server's (`lab/experiments/examples/floor.rs`), which reads each value
 //! with one read, checks nothing, and serves the same clients in its turn. SETs are measured after
 //! the log has come round. Extstore answers a part of its GETs from DRAM, and these count for it.
@@ -17,6 +17,10 @@
 //! *First byte.* A plain client takes the time from sending a `get` until the first bytes arrive.
 //! The floor is the median of fio's reads of one piece plus the median of the same client's GETs of
 //! small items in DRAM.
+//!
+//! *Processor time* of a byte is compared with that of nginx, which sends ranges of a file: direct
+//! I/O in its own threads, then writes to the socket. It checks nothing. About a fifth of senko's
+//! GETs are answered from DRAM.
 //!
 //! *DRAM.* A server's DRAM is full of small items. Large values are read once each; what leaves
 //! DRAM meanwhile is counted. Then small items are read by Zipf's law, alone and beside large GETs.
@@ -35,6 +39,7 @@ use senko_io::PAGE_SIZE;
 use senko_workload::{KeySpace, Popularity};
 
 use crate::rig::fio::{self, Job, Reads};
+use crate::rig::nginx::{self, Nginx, Ranges};
 use crate::rig::probe::on_core;
 use crate::rig::series::{Contender, take_turn};
 use crate::rig::traffic::{self, ZIPF};
@@ -92,7 +97,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         bench,
         progress,
         outcome,
-        (17, "Medians of the rounds"),
+        (18, "Medians of the rounds"),
         sizes,
     );
     run.in_rounds(bench.scaled(3, 10), Duration::from_secs(bench.scaled(1, 3)));
@@ -104,6 +109,7 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
         "get1m_over_fio",
         "get1m_over_extstore",
         "first_byte_over_floor",
+        "cpu_per_gib_over_nginx",
         "put1m_over_fio",
     ];
     run.part(&keys, |run| values(run, MIB, "1m"));
@@ -112,8 +118,6 @@ fn run(bench: &Bench<'_>, progress: &dyn Progress, outcome: &mut Outcome) -> Res
     });
     run.part(&["item_memory_taken", "dram_hit_ratio_beside"], dram);
     run.part(&["rss_over_cap"], readers);
-    let nginx = "the lab does not start nginx yet";
-    run.outcome.miss("cpu_per_gib_over_nginx", nginx);
     run.finish();
     Ok(())
 }
@@ -280,6 +284,8 @@ fn values(run: &mut Run<'_>, value: usize, size: &str) -> Result<()> {
         let senko = senko.map_err(|why| anyhow!(why))?;
         let figure = first_bytes(run, &senko, &items);
         run.outcome.put("first_byte_over_floor", figure.reason());
+        let figure = beside_nginx(run, &senko, &items);
+        run.outcome.put("cpu_per_gib_over_nginx", figure.reason());
         puts(run, senko, &items)?;
     }
     Ok(())
@@ -326,6 +332,31 @@ fn first_bytes(run: &mut Run<'_>, senko: &Server, items: &Items) -> Result<Vec<f
     for (name, us) in names.into_iter().zip(sums) {
         run.outcome.rounds(name, us);
     }
+    Ok(ratios)
+}
+
+/// The server's processor time for a byte of GETs over nginx's for a byte of ranges of a file, in
+/// each round. Both have as many connections.
+fn beside_nginx(run: &mut Run<'_>, senko: &Server, items: &Items) -> Result<Vec<f64>> {
+    run.next("GETs of 1m beside nginx");
+    run.outcome.setting("nginx", nginx::version()?);
+    let nginx = Nginx::start(&run.bench.scratch, run.bench.server_core())?;
+    let (mut ratios, mut windows) = (Vec::new(), Vec::new());
+    for round in 0..run.rounds {
+        let load = Load::gets(CONNECTIONS).round(round + 50);
+        let window = run.measure(senko, items, &load, run.window)?;
+        let theirs = nginx.cpu_per_byte(Ranges {
+            file: (READS, run.own.data),
+            part: MIB as u64,
+            connections: CONNECTIONS as u64,
+            time: run.window,
+            core: run.bench.load_core(),
+            seed: 1000 * round as u64,
+        })?;
+        ratios.push(window.server_us() / 1e6 / window.found() / MIB as f64 / theirs);
+        windows.push(window);
+    }
+    run.row("senko-1m", "beside nginx", &windows);
     Ok(ratios)
 }
 
