@@ -7,8 +7,8 @@
 //!                                                                           \--> parked until there is memory
 //! ```
 //!
-//! A record larger than a frame comes to DRAM only if it must be there, or is due
-//! for promotion. Otherwise its first piece leaves here with a [`Stream`] for the others.
+//! A record larger than a frame comes to DRAM only if it must be there, or is due for promotion.
+//! Otherwise its first piece leaves here with a [`Stream`] for the others.
 //!
 //! Every record that leaves here has passed three checks: the whole key, the header checksum and
 //! the record checksum. The header checksum is seeded with the generation, so it proves that the

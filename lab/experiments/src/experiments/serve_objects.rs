@@ -9,10 +9,10 @@
 //! *Rates.* The device's rate is fio's, with blocks of the value's size and direct I/O, before each
 //! round. It reads and writes files that are as large as the data, and were written once. In
 //! senko's own flash file some pages were never written, and the file system answers reads of these
-//! without the device. If a core is full before the device is, the rate of GETs is
-//! compared with a minimal server's (`lab/experiments/examples/floor.rs`), which reads each value
-//! with one read, checks nothing, and serves the same clients in its turn. SETs are measured after
-//! the log has come round. Extstore answers a part of its GETs from DRAM, and these count for it.
+//! without the device. A minimal server (`lab/experiments/examples/floor.rs`) serves the same
+//! clients in its turn. It reads each value with one read, and checks nothing. If its core is full
+//! before the device is, the rate of GETs is compared with its. SETs are measured after the log has
+//! come round. Extstore answers a part of its GETs from DRAM, and these count for it.
 //!
 //! *First byte.* A plain client takes the time from sending a `get` until the first bytes arrive.
 //! The floor is the median of fio's reads of one piece plus the median of the same client's GETs of
@@ -63,7 +63,7 @@ const EXTSTORE_FILL: f64 = 48e6;
 const FIRST_BYTES: u64 = 200;
 /// Readers of values of 32 MiB.
 const READERS: usize = 256;
-/// What fio and the minimal server read.
+/// The file of which fio, the minimal server and nginx read parts.
 const READS: &str = "reads.fio";
 /// The large values of each round beside small items.
 const BESIDE: [&str; 3] = ["beside-a", "beside-b", "beside-c"];
